@@ -1,0 +1,24 @@
+/* numeric.h - scalar conversions, exact or correctly rounded (to nearest even). Formulas: IEEE 754, bfloat16 = the upper half of f32. */
+#ifndef METRALE_CORE_NUMERIC_H
+#define METRALE_CORE_NUMERIC_H
+#include <stdint.h>
+#include <string.h>
+
+static inline float bf16_to_f32(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline uint16_t f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if ((u & 0x7fffffffu) > 0x7f800000u) /* NaN stays a NaN */
+        return (uint16_t)((u >> 16) | 0x40u);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f);
+#endif

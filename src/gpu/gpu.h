@@ -1,0 +1,128 @@
+/* gpu.h - the device as an interface. Backends: cpu (runs launches on a worker pool), mock (records, runs nothing), trace (wraps any), cuda (later).
+ *
+ * Owns: device memory, modules, graphs that it hands out until they are given back.
+ * Thread: one caller at a time for each backend (the engine thread). A backend may have workers of its own.
+ * Order: work queued on the backend's one stream runs in order; gpu_sync waits for all of it. */
+#ifndef METRALE_GPU_GPU_H
+#define METRALE_GPU_GPU_H
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "core/status.h"
+#include "kernels/registry.h"
+
+typedef struct GpuBackend GpuBackend;
+typedef struct GpuKernel GpuKernel; /* a resolved function; belongs to the backend */
+typedef struct GpuGraph GpuGraph;
+typedef struct GpuEvent GpuEvent;
+
+typedef struct GpuBuf {
+    void *ptr;    /* device address; on cpu a host address. 256-byte aligned */
+    size_t bytes;
+} GpuBuf;
+
+typedef struct GpuDim {
+    uint32_t x, y, z;
+} GpuDim;
+
+enum { GPU_MAX_ARGS = 32 };
+typedef struct GpuLaunch {
+    GpuDim grid, block;
+    uint32_t smem; /* bytes of block-local scratch */
+    uint32_t n_args;
+    const KArg *args; /* copied before the call returns */
+    bool overlap;     /* programmatic dependent launch; ignored where the backend has none */
+} GpuLaunch;
+
+typedef struct GpuFacts {
+    const char *class_name; /* the hardware class it runs: "avx2" */
+    const char *device;     /* "AMD EPYC ..." */
+    uint32_t units;         /* worker threads or SMs */
+    uint64_t mem_total, mem_free; /* bytes */
+    bool host_memory;       /* device pointers may be read by the host */
+} GpuFacts;
+
+typedef struct GpuOps {
+    const char *name;
+    void (*free)(GpuBackend *b);
+    void (*facts)(GpuBackend *b, GpuFacts *out);
+    /* Contents undefined. ST_DEVMEM leaves *out alone. what names the use in messages. */
+    Status (*mem_alloc)(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err);
+    void (*mem_free)(GpuBackend *b, GpuBuf *buf); /* zeroed buf is fine; zeroes it */
+    Status (*mem_set)(GpuBackend *b, void *dst, int byte, size_t bytes, Err *err);
+    /* Queued copies; the host memory must stay until gpu_sync. */
+    Status (*upload)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
+    Status (*download)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
+    Status (*copy)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
+    /* The handle of a registry object, loading its image when needed. Lives as long as the backend. */
+    Status (*kernel)(GpuBackend *b, const KernelObject *obj, GpuKernel **out, Err *err);
+    /* Queues and returns (cpu may run it at once). Errors may surface at sync. */
+    Status (*launch)(GpuBackend *b, GpuKernel *k, const GpuLaunch *l, Err *err);
+    Status (*sync)(GpuBackend *b, Err *err);
+    Status (*event_record)(GpuBackend *b, GpuEvent **out, Err *err);
+    Status (*event_elapsed_ns)(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err);
+    void (*event_free)(GpuBackend *b, GpuEvent *e);
+    /* Optional: NULL means that the executor launches step by step. Between begin and end launches are recorded, not run. */
+    Status (*graph_begin)(GpuBackend *b, Err *err);
+    Status (*graph_end)(GpuBackend *b, GpuGraph **out, Err *err);
+    Status (*graph_launch)(GpuBackend *b, GpuGraph *g, Err *err);
+    void (*graph_free)(GpuBackend *b, GpuGraph *g);
+} GpuOps;
+
+struct GpuBackend {
+    const GpuOps *ops;
+};
+
+/* Constructors, one for each implementation. */
+struct Log;
+/* n_threads 0: one worker for each CPU that the process may use. class_name is what facts reports. */
+Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads, Err *err);
+/* Best CPU class that CPUID allows among those in names (NULL-terminated, best first); NULL when none. */
+const char *gpu_cpu_best_class(const char *const *names);
+bool gpu_cpu_can_run(const char *class_name); /* by CPUID; false for a class that is no CPU class */
+
+/* mock: memory is real host memory, launches are recorded. Calls from fail_at on (1-based, counted over all fallible ops; 0 never) fail with ST_DEVICE. */
+typedef struct GpuMockLaunch {
+    const KernelObject *kernel;
+    GpuDim grid, block;
+    uint32_t smem, n_args;
+    KArg args[GPU_MAX_ARGS];
+} GpuMockLaunch;
+Status gpu_mock_new(GpuBackend **out, const char *class_name, Err *err);
+const GpuMockLaunch *gpu_mock_launches(const GpuBackend *b, size_t *n);
+void gpu_mock_clear(GpuBackend *b);
+void gpu_mock_fail_at(GpuBackend *b, uint32_t call);
+uint64_t gpu_mock_bytes(const GpuBackend *b); /* allocated now */
+
+/* trace: logs every call and its time to out, then passes it on. Takes the inner backend over. */
+Status gpu_trace_new(GpuBackend **out, GpuBackend *inner, void *file, Err *err);
+
+/* Checked wrappers: the only callers of the slots. */
+static inline void gpu_free(GpuBackend *b)
+{
+    if (b)
+        b->ops->free(b);
+}
+static inline void gpu_facts(GpuBackend *b, GpuFacts *f) { b->ops->facts(b, f); }
+static inline Status gpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
+{
+    return b->ops->mem_alloc(b, bytes, what, out, err);
+}
+static inline void gpu_mem_free(GpuBackend *b, GpuBuf *buf)
+{
+    if (b && buf->ptr)
+        b->ops->mem_free(b, buf);
+}
+static inline Status gpu_mem_set(GpuBackend *b, void *dst, int byte, size_t n, Err *err) { return b->ops->mem_set(b, dst, byte, n, err); }
+static inline Status gpu_upload(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->upload(b, dst, src, n, err); }
+static inline Status gpu_download(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->download(b, dst, src, n, err); }
+static inline Status gpu_copy(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->copy(b, dst, src, n, err); }
+static inline Status gpu_kernel(GpuBackend *b, const KernelObject *o, GpuKernel **out, Err *err) { return b->ops->kernel(b, o, out, err); }
+static inline Status gpu_launch(GpuBackend *b, GpuKernel *k, const GpuLaunch *l, Err *err)
+{
+    assert(k && l->n_args <= GPU_MAX_ARGS && l->grid.x && l->grid.y && l->grid.z);
+    return b->ops->launch(b, k, l, err);
+}
+static inline Status gpu_sync(GpuBackend *b, Err *err) { return b->ops->sync(b, err); }
+#endif
