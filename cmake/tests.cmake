@@ -1,0 +1,49 @@
+# Tests. Each tests/<room>/test_<x>.c is the executable test_<room>_<x>, known to ctest as <room>/<x>. It runs in an
+# empty directory of its own in the build tree and exits 77 when it cannot run on this machine.
+#
+# Labels: the room, and the tier that `./dev test TIER` selects: kernels, model, server, or unit for all other rooms.
+
+# Rooms whose tests run real kernels, and so link the registry.
+set(rooms_with_registry kernels model engine server bench cli)
+
+function(metrale_test_case name room timeout)
+    set(cwd ${PROJECT_BINARY_DIR}/test-tmp/${name})
+    file(MAKE_DIRECTORY ${cwd})
+    if(room MATCHES "^(kernels|model|server)$")
+        set(tier ${room})
+    else()
+        set(tier unit)
+    endif()
+    set_tests_properties(${name} PROPERTIES
+        WORKING_DIRECTORY ${cwd} TIMEOUT ${timeout} SKIP_RETURN_CODE 77 LABELS "${room};${tier}")
+endfunction()
+
+file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.c)
+foreach(source ${test_sources})
+    cmake_path(GET source PARENT_PATH dir)
+    cmake_path(GET dir FILENAME room)
+    cmake_path(GET source STEM stem)
+    string(REGEX REPLACE "^test_" "" x ${stem})
+    set(target test_${room}_${x})
+
+    add_executable(${target} ${source})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_definitions(${target} PRIVATE
+        METRALE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" METRALE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    if(room STREQUAL "kbuild")
+        target_link_libraries(${target} PRIVATE metrale_kbuild_parts)
+    elseif(TARGET metrale_${room})
+        target_link_libraries(${target} PRIVATE metrale_${room})
+    endif()
+    target_link_libraries(${target} PRIVATE dep::cmocka)
+    if(room IN_LIST rooms_with_registry)
+        metrale_link_registry(${target})
+    endif()
+    if(room STREQUAL "kernels")
+        # The points are compared with the reference functions, which live above the kernels.
+        target_link_libraries(${target} PRIVATE metrale_model)
+    endif()
+
+    add_test(NAME ${room}/${x} COMMAND ${target})
+    metrale_test_case(${room}/${x} ${room} 300)
+endforeach()
