@@ -8,7 +8,7 @@
 typedef struct CircuitLibrary CircuitLibrary;
 
 /* files: EmbeddedFile entries whose path starts with "circuits/": <arch>.toml, <arch>.config.toml, <arch>.weights.toml,
- * blocks/*.toml. Every file is checked whole; an error names file, line, column. */
+ * blocks/NAME.toml. Every file is checked whole; an error names file, line, column. */
 Status circuit_library_new(CircuitLibrary **out, const EmbeddedFile *files, size_t n_files, Err *err);
 void circuit_library_free(CircuitLibrary *lib);
 size_t circuit_library_count(const CircuitLibrary *lib);

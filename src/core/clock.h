@@ -8,8 +8,14 @@ struct Clock {
     uint64_t (*now_ns)(Clock *c); /* monotonic */
     int64_t (*unix_s)(Clock *c);  /* wall time, seconds */
 };
-static inline uint64_t clock_ns(Clock *c) { return c->now_ns(c); }
-static inline int64_t clock_unix_s(Clock *c) { return c->unix_s(c); }
+static inline uint64_t clock_ns(Clock *c)
+{
+    return c->now_ns(c);
+}
+static inline int64_t clock_unix_s(Clock *c)
+{
+    return c->unix_s(c);
+}
 
 Clock *clock_system(void); /* the operating system's; never freed */
 

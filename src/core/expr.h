@@ -1,11 +1,12 @@
-/* expr.h - the small integer expressions of the TOML files: + - * / (exact floor) parentheses, ceil(a,b) = ceil of a/b, min, max,
- * comparisons == != < <= > >= (0 or 1), names and decimal integers. Used for shapes, geometry, sizes and conditions. */
+/* expr.h - the small integer expressions of the TOML files: + - * / (exact floor) parentheses, ceil(a,b) = ceil of a/b,
+ * min, max, comparisons == != < <= > >= (0 or 1), names and decimal integers. Used for shapes, geometry, sizes and
+ * conditions. */
 #ifndef METRALE_CORE_EXPR_H
 #define METRALE_CORE_EXPR_H
-#include <stdbool.h>
-#include <stdint.h>
 #include "core/arena.h"
 #include "core/status.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 typedef struct Expr Expr;
 /* Looks a name up; false when unknown. */

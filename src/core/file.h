@@ -1,11 +1,12 @@
-/* file.h - whole files and directories, with bounds. Only the rooms that may do I/O include it (closure, compute, kernels, weights, cli). */
+/* file.h - whole files and directories, with bounds. Only the rooms that may do I/O include it (closure, compute,
+ * kernels, weights, cli). */
 #ifndef METRALE_CORE_FILE_H
 #define METRALE_CORE_FILE_H
+#include "core/arena.h"
+#include "core/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/arena.h"
-#include "core/status.h"
 
 /* Reads a regular file of at most max bytes; *out is malloc'd, NUL behind len. */
 Status file_read(const char *path, size_t max, char **out, size_t *len, Err *err);

@@ -1,10 +1,10 @@
 /* json.h - jansson with bounded input and errors that name the file, line and column. */
 #ifndef METRALE_CORE_JSON_H
 #define METRALE_CORE_JSON_H
+#include "core/status.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "core/status.h"
 
 /* Parses len bytes as one JSON value with nothing after it but white space. Depth over 512, invalid UTF-8 and
  * duplicate keys are errors. `name` is what the message calls the input. Caller owns *out. */

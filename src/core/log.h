@@ -12,13 +12,13 @@ typedef struct Log {
 
 void log_line(const Log *log, LogLevel level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The level is tested before the arguments are evaluated. */
-#define LOG_AT(log, level, ...)                          \
-    do {                                                 \
-        if ((log) && (level) >= (log)->min)              \
-            log_line((log), (level), __VA_ARGS__);       \
+#define LOG_AT(log, level, ...)                                                                                        \
+    do {                                                                                                               \
+        if ((log) && (level) >= (log)->min)                                                                            \
+            log_line((log), (level), __VA_ARGS__);                                                                     \
     } while (0)
 #define log_debug(log, ...) LOG_AT(log, LOG_DEBUG, __VA_ARGS__)
-#define log_info(log, ...) LOG_AT(log, LOG_INFO, __VA_ARGS__)
-#define log_warn(log, ...) LOG_AT(log, LOG_WARN, __VA_ARGS__)
+#define log_info(log, ...)  LOG_AT(log, LOG_INFO, __VA_ARGS__)
+#define log_warn(log, ...)  LOG_AT(log, LOG_WARN, __VA_ARGS__)
 #define log_error(log, ...) LOG_AT(log, LOG_ERROR, __VA_ARGS__)
 #endif

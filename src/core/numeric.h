@@ -1,4 +1,5 @@
-/* numeric.h - scalar conversions, exact or correctly rounded (to nearest even). Formulas: IEEE 754, bfloat16 = the upper half of f32. */
+/* numeric.h - scalar conversions, exact or correctly rounded (to nearest even). Formulas: IEEE 754, bfloat16 = the
+ * upper half of f32. */
 #ifndef METRALE_CORE_NUMERIC_H
 #define METRALE_CORE_NUMERIC_H
 #include <stdint.h>

@@ -6,17 +6,17 @@
 #ifndef METRALE_CORE_STATUS_H
 #define METRALE_CORE_STATUS_H
 
-#define STATUS_MAP(X)                                        \
-    X(OK, 0, "ok")                                           \
-    X(NOMEM, -1, "out of host memory")                       \
-    X(DEVMEM, -2, "out of device memory")                    \
-    X(FORMAT, -3, "malformed input")                         \
-    X(DEVICE, -4, "device call failed")                      \
-    X(IO, -5, "file or network failure")                     \
-    X(NOTFOUND, -6, "no such thing")                         \
-    X(UNSUPPORTED, -7, "valid, but not supported here")      \
-    X(INVALID, -8, "bad argument or request")                \
-    X(BUSY, -9, "a bounded resource is full")                \
+#define STATUS_MAP(X)                                                                                                  \
+    X(OK, 0, "ok")                                                                                                     \
+    X(NOMEM, -1, "out of host memory")                                                                                 \
+    X(DEVMEM, -2, "out of device memory")                                                                              \
+    X(FORMAT, -3, "malformed input")                                                                                   \
+    X(DEVICE, -4, "device call failed")                                                                                \
+    X(IO, -5, "file or network failure")                                                                               \
+    X(NOTFOUND, -6, "no such thing")                                                                                   \
+    X(UNSUPPORTED, -7, "valid, but not supported here")                                                                \
+    X(INVALID, -8, "bad argument or request")                                                                          \
+    X(BUSY, -9, "a bounded resource is full")                                                                          \
     X(CANCELLED, -10, "stopped by its owner")
 
 typedef enum {
@@ -40,11 +40,11 @@ Status err_set(Err *err, Status st, const char *fmt, ...) __attribute__((format(
 Status err_wrap(Err *err, Status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* For functions with a local `Status st` and one exit label `done`. */
-#define TRY(e)              \
-    do {                    \
-        st = (e);           \
-        if (st != ST_OK)    \
-            goto done;      \
+#define TRY(e)                                                                                                         \
+    do {                                                                                                               \
+        st = (e);                                                                                                      \
+        if (st != ST_OK)                                                                                               \
+            goto done;                                                                                                 \
     } while (0)
 
 #endif

@@ -1,10 +1,10 @@
 /* thread.h - mutex and condition with errors folded away: pthread calls that cannot fail on valid objects. */
 #ifndef METRALE_CORE_THREAD_H
 #define METRALE_CORE_THREAD_H
+#include "core/status.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "core/status.h"
 
 typedef pthread_mutex_t Mutex;
 typedef pthread_cond_t Cond; /* on CLOCK_MONOTONIC */

@@ -1,10 +1,11 @@
-/* toml.h - a TOML file as a plain C tree with positions. The parser is tomlplusplus (core/toml.cc is the only C++ file). */
+/* toml.h - a TOML file as a plain C tree with positions. The parser is tomlplusplus (core/toml.cc is the only C++
+ * file). */
 #ifndef METRALE_CORE_TOML_H
 #define METRALE_CORE_TOML_H
+#include "core/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/status.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -52,7 +53,8 @@ Status toml_bool(const Toml *t, const TomlNode *table, const char *key, bool *ou
 Status toml_table(const Toml *t, const TomlNode *table, const char *key, const TomlNode **out, Err *err);
 Status toml_array(const Toml *t, const TomlNode *table, const char *key, const TomlNode **out, Err *err);
 
-/* Refuses every key of table that is not in the NULL-terminated list, naming file:line, the key and the allowed ones. */
+/* Refuses every key of table that is not in the NULL-terminated list, naming file:line, the key and the allowed ones.
+ */
 Status toml_only(const Toml *t, const TomlNode *table, const char *const *allowed, Err *err);
 
 /* "FILE:LINE: " + sentence into err; returns st. */

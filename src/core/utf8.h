@@ -10,6 +10,7 @@
 int utf8_decode(const char *s, size_t len, uint32_t *cp);
 int utf8_encode(uint32_t cp, char out[4]); /* length; cp must be valid */
 bool utf8_valid(const char *s, size_t len);
-/* Length of the longest prefix that is whole characters, when the rest is a valid beginning of one more; otherwise len. */
+/* Length of the longest prefix that is whole characters, when the rest is a valid beginning of one more; otherwise len.
+ */
 size_t utf8_whole(const char *s, size_t len);
 #endif

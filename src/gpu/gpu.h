@@ -1,16 +1,17 @@
-/* gpu.h - the device as an interface. Backends: cpu (runs launches on a worker pool), mock (records, runs nothing), trace (wraps any), cuda (later).
+/* gpu.h - the device as an interface. Backends: cpu (runs launches on a worker pool), mock (records, runs nothing),
+ * trace (wraps any), cuda (later).
  *
  * Owns: device memory, modules, graphs that it hands out until they are given back.
  * Thread: one caller at a time for each backend (the engine thread). A backend may have workers of its own.
  * Order: work queued on the backend's one stream runs in order; gpu_sync waits for all of it. */
 #ifndef METRALE_GPU_GPU_H
 #define METRALE_GPU_GPU_H
+#include "core/status.h"
+#include "kernels/registry.h"
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/status.h"
-#include "kernels/registry.h"
 
 typedef struct GpuBackend GpuBackend;
 typedef struct GpuKernel GpuKernel; /* a resolved function; belongs to the backend */
@@ -18,7 +19,7 @@ typedef struct GpuGraph GpuGraph;
 typedef struct GpuEvent GpuEvent;
 
 typedef struct GpuBuf {
-    void *ptr;    /* device address; on cpu a host address. 256-byte aligned */
+    void *ptr; /* device address; on cpu a host address. 256-byte aligned */
     size_t bytes;
 } GpuBuf;
 
@@ -36,11 +37,11 @@ typedef struct GpuLaunch {
 } GpuLaunch;
 
 typedef struct GpuFacts {
-    const char *class_name; /* the hardware class it runs: "avx2" */
-    const char *device;     /* "AMD EPYC ..." */
-    uint32_t units;         /* worker threads or SMs */
+    const char *class_name;       /* the hardware class it runs: "avx2" */
+    const char *device;           /* "AMD EPYC ..." */
+    uint32_t units;               /* worker threads or SMs */
     uint64_t mem_total, mem_free; /* bytes */
-    bool host_memory;       /* device pointers may be read by the host */
+    bool host_memory;             /* device pointers may be read by the host */
 } GpuFacts;
 
 typedef struct GpuOps {
@@ -63,7 +64,8 @@ typedef struct GpuOps {
     Status (*event_record)(GpuBackend *b, GpuEvent **out, Err *err);
     Status (*event_elapsed_ns)(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err);
     void (*event_free)(GpuBackend *b, GpuEvent *e);
-    /* Optional: NULL means that the executor launches step by step. Between begin and end launches are recorded, not run. */
+    /* Optional: NULL means that the executor launches step by step. Between begin and end launches are recorded, not
+     * run. */
     Status (*graph_begin)(GpuBackend *b, Err *err);
     Status (*graph_end)(GpuBackend *b, GpuGraph **out, Err *err);
     Status (*graph_launch)(GpuBackend *b, GpuGraph *g, Err *err);
@@ -82,7 +84,8 @@ Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads,
 const char *gpu_cpu_best_class(const char *const *names);
 bool gpu_cpu_can_run(const char *class_name); /* by CPUID; false for a class that is no CPU class */
 
-/* mock: memory is real host memory, launches are recorded. Calls from fail_at on (1-based, counted over all fallible ops; 0 never) fail with ST_DEVICE. */
+/* mock: memory is real host memory, launches are recorded. Calls from fail_at on (1-based, counted over all fallible
+ * ops; 0 never) fail with ST_DEVICE. */
 typedef struct GpuMockLaunch {
     const KernelObject *kernel;
     GpuDim grid, block;
@@ -104,7 +107,10 @@ static inline void gpu_free(GpuBackend *b)
     if (b)
         b->ops->free(b);
 }
-static inline void gpu_facts(GpuBackend *b, GpuFacts *f) { b->ops->facts(b, f); }
+static inline void gpu_facts(GpuBackend *b, GpuFacts *f)
+{
+    b->ops->facts(b, f);
+}
 static inline Status gpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
 {
     return b->ops->mem_alloc(b, bytes, what, out, err);
@@ -114,15 +120,33 @@ static inline void gpu_mem_free(GpuBackend *b, GpuBuf *buf)
     if (b && buf->ptr)
         b->ops->mem_free(b, buf);
 }
-static inline Status gpu_mem_set(GpuBackend *b, void *dst, int byte, size_t n, Err *err) { return b->ops->mem_set(b, dst, byte, n, err); }
-static inline Status gpu_upload(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->upload(b, dst, src, n, err); }
-static inline Status gpu_download(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->download(b, dst, src, n, err); }
-static inline Status gpu_copy(GpuBackend *b, void *dst, const void *src, size_t n, Err *err) { return b->ops->copy(b, dst, src, n, err); }
-static inline Status gpu_kernel(GpuBackend *b, const KernelObject *o, GpuKernel **out, Err *err) { return b->ops->kernel(b, o, out, err); }
+static inline Status gpu_mem_set(GpuBackend *b, void *dst, int byte, size_t n, Err *err)
+{
+    return b->ops->mem_set(b, dst, byte, n, err);
+}
+static inline Status gpu_upload(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
+{
+    return b->ops->upload(b, dst, src, n, err);
+}
+static inline Status gpu_download(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
+{
+    return b->ops->download(b, dst, src, n, err);
+}
+static inline Status gpu_copy(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
+{
+    return b->ops->copy(b, dst, src, n, err);
+}
+static inline Status gpu_kernel(GpuBackend *b, const KernelObject *o, GpuKernel **out, Err *err)
+{
+    return b->ops->kernel(b, o, out, err);
+}
 static inline Status gpu_launch(GpuBackend *b, GpuKernel *k, const GpuLaunch *l, Err *err)
 {
     assert(k && l->n_args <= GPU_MAX_ARGS && l->grid.x && l->grid.y && l->grid.z);
     return b->ops->launch(b, k, l, err);
 }
-static inline Status gpu_sync(GpuBackend *b, Err *err) { return b->ops->sync(b, err); }
+static inline Status gpu_sync(GpuBackend *b, Err *err)
+{
+    return b->ops->sync(b, err);
+}
 #endif

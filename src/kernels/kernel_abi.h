@@ -1,4 +1,5 @@
-/* kernel_abi.h - how the executor and a kernel meet. Included by kernel sources of CPU classes and by backends; depends on nothing.
+/* kernel_abi.h - how the executor and a kernel meet. Included by kernel sources of CPU classes and by backends; depends
+ * on nothing.
  *
  * A kernel is launched over a grid of blocks. Its arguments are 8-byte slots in the order of the family's `args`;
  * a GPU backend passes the address of each slot as a kernel parameter (pointer, int or float: little endian, so
@@ -32,12 +33,12 @@ typedef void (*KernelFn)(const KArg *a, const KBlock *b);
 
 #ifdef METRALE_INSTANCE
 #define METRALE_PASTE_(a, b) a##__##b
-#define METRALE_PASTE(a, b) METRALE_PASTE_(a, b)
-#define KERNEL(entry) \
-    void METRALE_PASTE(entry, METRALE_INSTANCE)(const KArg *a, const KBlock *b); \
+#define METRALE_PASTE(a, b)  METRALE_PASTE_(a, b)
+#define KERNEL(entry)                                                                                                  \
+    void METRALE_PASTE(entry, METRALE_INSTANCE)(const KArg *a, const KBlock *b);                                       \
     void METRALE_PASTE(entry, METRALE_INSTANCE)(const KArg *a, const KBlock *b)
 #define PTR(i, T) ((T *)a[i].ptr)
-#define I32(i) (a[i].i32)
-#define F32(i) (a[i].f32)
+#define I32(i)    (a[i].i32)
+#define F32(i)    (a[i].f32)
 #endif
 #endif

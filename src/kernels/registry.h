@@ -1,13 +1,13 @@
-/* registry.h - what the build put into the binary: compiled kernels by target, and every TOML file of kernels/ and circuits/.
- * The generated registry.c defines metrale_registry, the one global of the program. Everything is read-only.
+/* registry.h - what the build put into the binary: compiled kernels by target, and every TOML file of kernels/ and
+ * circuits/. The generated registry.c defines metrale_registry, the one global of the program. Everything is read-only.
  *
  * Owns: nothing; static data.   Thread: any. */
 #ifndef METRALE_KERNELS_REGISTRY_H
 #define METRALE_KERNELS_REGISTRY_H
-#include <stddef.h>
-#include <stdint.h>
 #include "core/status.h"
 #include "kernels/kernel_abi.h"
+#include <stddef.h>
+#include <stdint.h>
 
 /* One embedded text file; path is relative to the repository ("kernels/avx2/HARDWARE.toml", "circuits/llama.toml"). */
 typedef struct EmbeddedFile {
@@ -34,15 +34,15 @@ typedef struct KernelObject {
 } KernelObject;
 
 typedef struct KernelTarget {
-    const char *name;  /* "avx2/llama/q4_1": hw/model/quant */
+    const char *name; /* "avx2/llama/q4_1": hw/model/quant */
     const char *hw, *model, *quant;
-    const char *arch;  /* HARDWARE.toml arch: "x86-64-v3", "sm_90a" */
-    const char *vendor; /* "cpu", "nvidia" */
+    const char *arch;          /* HARDWARE.toml arch: "x86-64-v3", "sm_90a" */
+    const char *vendor;        /* "cpu", "nvidia" */
     const char *const *layers; /* directories, first wins: "kernels/avx2/llama/any", "kernels/avx2/common", ... */
     size_t n_layers;
     const KernelObject *objects;
     size_t n_objects;
-    const char *hash;  /* of all transitive sources and TOML files of the target */
+    const char *hash; /* of all transitive sources and TOML files of the target */
 } KernelTarget;
 
 typedef struct KernelRegistry {

@@ -5,12 +5,12 @@
  * Thread: one caller at a time. */
 #ifndef METRALE_WEIGHTS_STORE_H
 #define METRALE_WEIGHTS_STORE_H
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "core/dtype.h"
 #include "core/json.h"
 #include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct WeightStore WeightStore;
 
@@ -19,7 +19,8 @@ typedef struct TensorInfo {
     const char *name; /* belongs to the store */
     DType dtype;
     uint32_t n_dims;
-    uint64_t dims[TENSOR_MAX_DIMS]; /* row-major, slowest first: a linear weight is {n, k}. GGUF's reversed order is turned */
+    uint64_t dims[TENSOR_MAX_DIMS]; /* row-major, slowest first: a linear weight is {n, k}. GGUF's reversed order is
+                                       turned */
     uint64_t bytes;
     const char *file; /* for messages */
 } TensorInfo;
@@ -50,10 +51,11 @@ struct WeightStore {
 Status store_open(WeightStore **out, const char *path, Err *err);
 /* path: a directory, a .gguf or a config.json; only metadata need exist, and no tensor byte is read. */
 Status store_open_config(WeightStore **out, const char *path, Err *err);
-/* Random weights for any (name, dtype, dims) that is declared: normal, sigma 0.02, norms (rank 1) near 1, seeded by (seed, name).
- * find() answers only declared tensors. config is deep-copied. */
+/* Random weights for any (name, dtype, dims) that is declared: normal, sigma 0.02, norms (rank 1) near 1, seeded by
+ * (seed, name). find() answers only declared tensors. config is deep-copied. */
 Status store_dummy_new(WeightStore **out, const json_t *config, uint64_t seed, Err *err);
-Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32_t n_dims, const uint64_t *dims, Err *err);
+Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32_t n_dims, const uint64_t *dims,
+                           Err *err);
 /* A GGUF from bytes already in memory, for fuzzing and tests; bytes are borrowed. Same for one safetensors file. */
 Status store_gguf_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);
 Status store_safetensors_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);
@@ -63,12 +65,24 @@ static inline void store_free(WeightStore *s)
     if (s)
         s->ops->free(s);
 }
-static inline size_t store_count(const WeightStore *s) { return s->ops->count(s); }
-static inline const TensorInfo *store_at(const WeightStore *s, size_t i) { return s->ops->at(s, i); }
-static inline const TensorInfo *store_find(const WeightStore *s, const char *name) { return s->ops->find(s, name); }
+static inline size_t store_count(const WeightStore *s)
+{
+    return s->ops->count(s);
+}
+static inline const TensorInfo *store_at(const WeightStore *s, size_t i)
+{
+    return s->ops->at(s, i);
+}
+static inline const TensorInfo *store_find(const WeightStore *s, const char *name)
+{
+    return s->ops->find(s, name);
+}
 static inline Status store_read(WeightStore *s, const TensorInfo *t, uint64_t off, void *dst, size_t len, Err *err)
 {
     return s->ops->read(s, t, off, dst, len, err);
 }
-static inline const json_t *store_meta(const WeightStore *s) { return s->ops->meta(s); }
+static inline const json_t *store_meta(const WeightStore *s)
+{
+    return s->ops->meta(s);
+}
 #endif
