@@ -1,0 +1,83 @@
+/* json.c - jansson behind a bounded door.
+ *
+ * jansson parses by recursion, so the depth is counted over the raw bytes first: brackets outside of strings, no
+ * stack. The count needs no valid JSON; text that is malformed in other ways is left to jansson, which also refuses
+ * invalid UTF-8, duplicate keys, text behind the value and "\u0000" (values are read as C strings above).
+ * Columns count characters, the first one is 1; jansson reports where the offending token ends. */
+#include "core/json.h"
+#include <string.h>
+
+#define JSON_DEPTH_MAX 512
+
+typedef struct Place {
+    size_t line, col;
+} Place;
+
+/* False when brackets nest deeper than JSON_DEPTH_MAX; *at is then the bracket that is one too many. */
+static bool json_shallow(const char *text, size_t len, Place *at)
+{
+    size_t depth = 0;
+    bool in_string = false;
+
+    *at = (Place){.line = 1, .col = 0};
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+
+        if (((unsigned char)c & 0xc0) != 0x80)
+            at->col++;
+        if (c == '\n') {
+            at->line++;
+            at->col = 0;
+        }
+        if (in_string) {
+            if (c == '\\' && i + 1 < len && (text[i + 1] == '"' || text[i + 1] == '\\')) {
+                i++; /* the escaped byte neither ends the string nor escapes another */
+                at->col++;
+            } else if (c == '"') {
+                in_string = false;
+            }
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > JSON_DEPTH_MAX)
+                return false;
+        } else if ((c == ']' || c == '}') && depth > 0) {
+            depth--;
+        }
+    }
+    return true;
+}
+
+Status json_parse(const char *text, size_t len, const char *name, json_t **out, Err *err)
+{
+    json_error_t e;
+    Place at;
+    json_t *root;
+
+    if (!json_shallow(text, len, &at))
+        return err_set(err, ST_FORMAT, "%s:%zu:%zu: nested deeper than %d levels; flatten the document", name, at.line,
+                       at.col, JSON_DEPTH_MAX);
+    root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (root == NULL) {
+        Status st = json_error_code(&e) == json_error_out_of_memory ? ST_NOMEM : ST_FORMAT;
+        return err_set(err, st, "%s:%d:%d: %s", name, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1, e.text);
+    }
+    *out = root;
+    return ST_OK;
+}
+
+json_t *json_at(const json_t *root, const char *dotted)
+{
+    const json_t *at = root;
+    json_t *found;
+
+    for (;;) {
+        size_t n = strcspn(dotted, ".");
+
+        found = json_object_getn(at, dotted, n);
+        if (found == NULL || dotted[n] == '\0')
+            return found;
+        at = found;
+        dotted += n + 1;
+    }
+}
