@@ -17,7 +17,7 @@
     X(Q8_0, "q8_0", 32, 34)   /* f16 d; i8 q[32]: w = d*q                       (GGUF) */                              \
     X(Q4_0, "q4_0", 32, 18)   /* f16 d; u4 q[32], low nibbles first: w = d*(q-8) (GGUF) */                             \
     X(Q4_1, "q4_1", 32, 20)   /* f16 d, m; u4 q[32]: w = d*q + m                (GGUF) */                              \
-    X(I8_32, "i8/32", 32, 40) /* activations: i8 q[32]; f32 d; f32 s = d * sum(q): x = d*q */
+    X(I8_32, "i8/32", 32, 40) /* activations: i8 q[32]; f32 d; i32 s = sum(q): x = d*q */
 
 typedef enum {
 #define X(id, name, block, bytes) DT_##id,

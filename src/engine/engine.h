@@ -1,0 +1,75 @@
+/* engine.h - the one owner of inference state: a thread that schedules, runs steps, samples and hands tokens to
+ * streams.
+ *
+ * Server threads submit requests (bounded queue) and read token events from a Stream each. A slow reader never stalls
+ * the engine: a stream has room for all tokens that its request may get. Owns: the model's steps, KV blocks, sequences.
+ * Not: the model itself, text, HTTP. Thread: engine_submit, engine_stats and all stream_ calls from any thread; the
+ * rest from the owner. */
+#ifndef METRALE_ENGINE_ENGINE_H
+#define METRALE_ENGINE_ENGINE_H
+#include "core/clock.h"
+#include "core/log.h"
+#include "model/model.h"
+#include "sampling/sampling.h"
+
+typedef struct Engine Engine;
+typedef struct Stream Stream;
+
+typedef enum { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR } FinishReason;
+
+enum { ENGINE_MAX_TOP_LOGPROBS = 20 };
+typedef struct TokenEvent {
+    int32_t token;       /* -1 in the last event when no token comes with it */
+    FinishReason finish; /* not NONE: the last event */
+    float logprob;
+    uint32_t n_top;
+    TokenLogprob top[ENGINE_MAX_TOP_LOGPROBS];
+    uint64_t at_ns;
+} TokenEvent;
+
+typedef struct GenRequest {
+    const int32_t *prompt; /* copied */
+    uint32_t n_prompt;
+    uint32_t max_tokens;     /* 0: as many as fit */
+    SamplingParams sampling; /* bias is copied */
+    const int32_t *stop_ids; /* end tokens, copied; the end token itself is delivered with FINISH_STOP */
+    uint32_t n_stop_ids;
+    bool ignore_eos; /* stop_ids do not end the answer */
+    bool want_logprobs;
+    uint32_t n_top_logprobs;
+    uint64_t deadline_ns; /* on the engine's clock; 0: none */
+    /* Called by the engine thread after each event is readable; must not block. NULL: stream_next only. */
+    void (*notify)(void *ctx);
+    void *notify_ctx;
+} GenRequest;
+
+typedef struct EngineOptions {
+    uint32_t queue_len; /* waiting requests; one more is ST_BUSY */
+} EngineOptions;
+
+typedef struct EngineStats {
+    uint32_t running, waiting, kv_blocks_used, kv_blocks_total;
+    uint64_t steps, prompt_tokens, generated_tokens, preemptions, requests;
+} EngineStats;
+
+Status engine_new(Engine **out, Model *model, Clock *clock, const EngineOptions *opt, const Log *log, Err *err);
+/* Starts the thread. Without it the owner calls engine_step itself (tests, bench). */
+Status engine_start(Engine *e, Err *err);
+/* Stops taking requests, lets running ones finish until grace_ns has passed, then ends them with FINISH_CANCELLED;
+ * joins the thread. */
+void engine_stop(Engine *e, uint64_t grace_ns);
+void engine_free(Engine *e); /* all streams must be freed before */
+/* One turn: schedule, fill the batch, run the plan, sample, commit. *worked is false when there was nothing to do. */
+Status engine_step(Engine *e, bool *worked, Err *err);
+
+/* ST_INVALID: empty prompt, token outside the vocabulary, prompt + 1 over max_len or over the whole KV pool, bad
+ * sampling values (sentences fit for the client). ST_BUSY: queue full. ST_CANCELLED: stopping. */
+Status engine_submit(Engine *e, const GenRequest *req, Stream **out, Err *err);
+/* Next event in order. wait_ns 0: do not wait. False: none yet (or, after the last event, never again). */
+bool stream_next(Stream *s, TokenEvent *out, uint64_t wait_ns);
+void stream_cancel(Stream *s);             /* takes effect within one step; a FINISH_CANCELLED event follows */
+void stream_free(Stream *s);               /* cancels what is unfinished */
+const char *stream_error(const Stream *s); /* sentence behind FINISH_ERROR */
+void engine_stats(Engine *e, EngineStats *out);
+const Model *engine_model(const Engine *e);
+#endif

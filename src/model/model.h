@@ -1,0 +1,47 @@
+/* model.h - an instance made ready on a device: plans lowered, weights laid out, buffers and KV pools allocated,
+ * kernels resolved. Runs steps.
+ *
+ * Owns: plans, device memory, resolved launches.   Not: the instance, families, store, backend (all must outlive it).
+ * Not: which sequence owns which KV block: the caller's tables say so.
+ * Thread: the engine thread only. */
+#ifndef METRALE_MODEL_MODEL_H
+#define METRALE_MODEL_MODEL_H
+#include "circuit/plan.h"
+#include "core/log.h"
+#include "gpu/gpu.h"
+#include "model/memory.h"
+#include "weights/store.h"
+
+typedef struct Model Model;
+
+typedef struct ModelOptions {
+    uint32_t max_rows;  /* tokens of the largest extend step; also its largest number of output rows */
+    uint32_t max_seqs;  /* sequences of one step; decode rungs 1, 2, 4, 8, ... up to this */
+    uint32_t max_len;   /* tokens of one sequence */
+    uint32_t kv_blocks; /* blocks of 16 tokens in the pool */
+    bool batch_invariant;
+    const char *const *levers; /* opted-in rules; may be NULL */
+} ModelOptions;
+
+/* Reads every weight once through the store (bounded staging memory), lays it out, checks predicted = allocated. */
+Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightStore *store, GpuBackend *gpu,
+                 const ModelOptions *opt, const Log *log, Err *err);
+void model_free(Model *m);
+
+/* Runs one step. KV of the step's rows is written at step->slots; logits: host memory f32 [outs][vocab], NULL when outs
+ * is 0. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
+ * the smallest rung that holds it. */
+Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
+
+const Instance *model_instance(const Model *m);
+const MemoryPlan *model_memory(const Model *m);
+const ModelOptions *model_options(const Model *m);
+uint32_t model_vocab(const Model *m);
+/* Plan used for a decode step of `rows`, or for extend when rows is 0; for reports. */
+const Plan *model_plan(const Model *m, uint32_t decode_rows);
+/* Bytes of weights that one decode step reads. */
+uint64_t model_step_weight_bytes(const Model *m);
+/* Copies an edge of the last step to the host for tests: layer -1 = stem, n_layers = head; the block's out edge, f32
+ * [rows][width]. */
+Status model_peek(Model *m, int32_t layer, float *out, size_t out_len, Err *err);
+#endif
