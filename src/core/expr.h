@@ -1,6 +1,6 @@
 /* expr.h - the small integer expressions of the TOML files: + - * / (exact floor) parentheses, ceil(a,b) = ceil of a/b,
- * min, max, comparisons == != < <= > >= (0 or 1), names and decimal integers. Used for shapes, geometry, sizes and
- * conditions. */
+ * min, max, comparisons == != < <= > >= (0 or 1), names (letters, digits, _ and inner dots) and decimal integers. Used
+ * for shapes, geometry, sizes and conditions. */
 #ifndef METRALE_CORE_EXPR_H
 #define METRALE_CORE_EXPR_H
 #include "core/arena.h"
