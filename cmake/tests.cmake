@@ -14,6 +14,10 @@ function(metrale_test_case name room timeout)
     else()
         set(tier unit)
     endif()
+    # Tests that run the worker pool, which spins on every CPU, would only slow each other down.
+    if(room IN_LIST rooms_with_registry)
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    endif()
     set_tests_properties(${name} PROPERTIES
         WORKING_DIRECTORY ${cwd} TIMEOUT ${timeout} SKIP_RETURN_CODE 77 LABELS "${room};${tier}")
 endfunction()
@@ -46,4 +50,15 @@ foreach(source ${test_sources})
 
     add_test(NAME ${room}/${x} COMMAND ${target})
     metrale_test_case(${room}/${x} ${room} 300)
+endforeach()
+
+# tests/architecture/<x>.sh SOURCE_DIR BINARY_DIR checks the tree itself; `<x>.sh --self-test` plants each fault in a
+# small tree and demands that the check finds it.
+file(GLOB architecture_checks CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/architecture/*.sh)
+foreach(script ${architecture_checks})
+    cmake_path(GET script STEM x)
+    add_test(NAME architecture/${x} COMMAND sh ${script} ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+    metrale_test_case(architecture/${x} architecture 120)
+    add_test(NAME architecture/${x}_can_fail COMMAND sh ${script} --self-test)
+    metrale_test_case(architecture/${x}_can_fail architecture 120)
 endforeach()
