@@ -10,9 +10,6 @@
  * a small stack. A text of EXPR_LENGTH_MAX bytes cannot hold more operands than half of that, which bounds both the
  * stack and the code. All arithmetic is checked 64-bit; division rounds toward minus infinity. */
 #include "core/expr.h"
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define EXPR_LENGTH_MAX   1024

@@ -1,0 +1,65 @@
+/* numeric.c - IEEE 754 binary16 by integer arithmetic, the same on every machine and rounding mode.
+ *
+ *   binary16: sign 1, exponent 5 (bias 15),  fraction 10; binary32: sign 1, exponent 8 (bias 127), fraction 23.
+ *
+ * Widening is exact. Narrowing rounds to nearest, ties to even: the kept bits get a carry when the dropped ones are
+ * above one half, or are one half and the kept ones are odd. The carry may run into the exponent, and that is right:
+ * the largest subnormal becomes the smallest normal, the largest normal becomes infinity. */
+#include "core/numeric.h"
+
+float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t exponent = (h >> 10) & 0x1fu;
+    uint32_t fraction = h & 0x3ffu;
+    uint32_t u;
+    float f;
+
+    if (exponent == 0x1f) { /* infinity, NaN */
+        u = sign | 0x7f800000u | fraction << 13;
+    } else if (exponent != 0) {
+        u = sign | (exponent + 127 - 15) << 23 | fraction << 13;
+    } else if (fraction == 0) {
+        u = sign;
+    } else { /* subnormal, fraction * 2^-24: normal in binary32 */
+        exponent = 127 - 14;
+        while ((fraction & 0x400u) == 0) {
+            fraction <<= 1;
+            exponent--;
+        }
+        u = sign | exponent << 23 | (fraction & 0x3ffu) << 13;
+    }
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* x / 2^drop, to nearest, ties to even; drop is 1..31. */
+static uint32_t shift_round(uint32_t x, uint32_t drop)
+{
+    uint32_t kept = x >> drop;
+    uint32_t rest = x & ((1u << drop) - 1);
+    uint32_t half = 1u << (drop - 1);
+
+    return kept + (rest > half || (rest == half && (kept & 1u) != 0));
+}
+
+uint16_t f32_to_f16(float f)
+{
+    uint32_t u, sign, magnitude, exponent, result;
+
+    memcpy(&u, &f, sizeof u);
+    sign = (u >> 16) & 0x8000u;
+    magnitude = u & 0x7fffffffu;
+    exponent = magnitude >> 23;
+    if (magnitude > 0x7f800000u) /* NaN stays a NaN, made quiet, with the upper bits of its payload */
+        result = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    else if (exponent >= 127 + 16) /* 2^16 and up, infinity */
+        result = 0x7c00u;
+    else if (exponent >= 127 - 14) /* normal: move the bias, drop 13 bits */
+        result = shift_round(magnitude - ((127 - 15) << 23), 13);
+    else if (exponent >= 127 - 25) /* subnormal: the leading one becomes a fraction bit, the unit is 2^-24 */
+        result = shift_round((magnitude & 0x7fffffu) | 0x800000u, 127 - 14 - exponent + 13);
+    else /* below half of the smallest subnormal */
+        result = 0;
+    return (uint16_t)(sign | result);
+}
