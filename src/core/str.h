@@ -13,7 +13,7 @@ typedef struct Str {
 #define STR_INIT ((Str){0})
 
 void str_release(Str *s);
-void str_clear(Str *s); /* keeps the memory */
+void str_clear(Str *s); /* empty and ok again; keeps the memory */
 void str_add(Str *s, const void *bytes, size_t len);
 void str_adds(Str *s, const char *text);
 void str_addc(Str *s, char c);

@@ -1,12 +1,10 @@
 /* toml_read.c - typed reading of a TOML tree: each refusal names the file, the line, the key and what was expected.
  *
  * One function, toml_value(), looks a key up and checks its kind; the public readers are a line each on top of it. */
-#include "core/arena.h"
 #include "core/str.h"
 #include "core/toml.h"
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const TomlNode *toml_find(const TomlNode *table, const char *key)
