@@ -4,6 +4,7 @@
  *   sum        = product { ("+" | "-") product }
  *   product    = primary { ("*" | "/") primary }
  *   primary    = integer | name | "(" expression ")" | function "(" expression { "," expression } ")"
+ *   name       = letters, digits, "_" and inner dots; a letter or "_" comes first
  *   function   = "ceil" (two arguments) | "min" | "max" (one or more)
  *
  * The parser descends recursively, EXPR_DEPTH_MAX parentheses deep at most; the code it writes is run by a loop over
