@@ -4,39 +4,47 @@
  * FAMILIES.toml
  *   [[family]]
  *   id       = "linear_q4_1"
- *   op       = "linear"                  # a family of one op: the pattern is that op, its variables are in (in0, in1,
- * ...) and out (out0, ...). # Left out: a rule in RULES.toml gives the pattern. formats  = { weight = "q4_1", in =
- * "i8/32", out = "f32" }      # by variable or weight slot ("alias.weight" with a rule); `state` for KV. # A variable
- * that is not listed has the class's activation format (HARDWARE.toml activation). layout   = "n16" # of its matrices
- * (weights/layout.h); vectors are always "f32" inplace  = ["out=in0"]               # may write this output over that
- * input args     = ["y:out", "x:in", "w:weight", "b:bias", "rows", "n", "k"] compute  = "vector"                  #
- * tensor | vector | memory numerics = "..."                     # one sentence: accumulation type and order. Points of
- * a family give the same bits for a row whatever the other rows are.
+ *   op       = "linear"       # a family of one op: the pattern is that op, its variables are in (in0, in1, ...) and
+ *                             # out (out0, ...). Left out: a rule in RULES.toml gives the pattern.
+ *   formats  = { weight = "q4_1", in = "i8/32", out = "f32" }
+ *                             # by variable or weight slot ("alias.weight" with a rule); `state` for KV. A variable
+ *                             # that is not listed has the class's activation format (HARDWARE.toml activation).
+ *   layout   = "n16"          # of its matrices (weights/layout.h); vectors are always "f32"
+ *   inplace  = ["out=in0"]    # may write this output over that input
+ *   args     = ["y:out", "x:in", "w:weight", "b:bias", "rows", "n", "k"]
+ *   compute  = "vector"       # tensor | vector | memory
+ *   numerics = "..."          # one sentence: accumulation type and order. Points of a family give the same bits for a
+ *                             # row whatever the other rows are.
  *   [[family.point]]
- *   entry = "linear_q4_1_rows1"  module = "linear_q4_1"  rows = [1, 1]   # hi 0: no upper bound. For ops on outputs
- * rows counts outs where = { head_dim = 64 }            # only when these values (dims, or op params / n / k) are so
- *   constants = { ROWS = 1 }             # -D at compile time
+ *   entry = "linear_q4_1_rows1"  module = "linear_q4_1"
+ *   rows = [1, 1]             # hi 0: no upper bound. For ops on outputs rows counts outs
+ *   where = { head_dim = 64 } # only when these values (dims, or op params / n / k) are so
+ *   constants = { ROWS = 1 }  # -D at compile time
  *   grid = ["ceil(n, 16)", "1", "1"]  block = 1  smem = "0"  workspace = "0"
  *
  * Arguments, "NAME:BINDING" or one word for both. A binding is
- *   a pattern variable           pointer to that edge's rows                     (n_rows x width of its format)
+ *   a pattern variable           pointer to that edge's rows                    (n_rows x width of its format)
  *   [alias.]weight|bias|...      pointer to the weight slot's device bytes, NULL when the optional slot is absent
  *   [alias.]state.k|v            pointer to this layer's pool of that part
  *   [alias.]table                pointer to the rope table: f32 [max_len][dims/2][2] = cos, sin (scaled)
- *   step.NAME                    pointer to a step input (StepInput in plan.h): tokens positions slots row_seq
- * seq_start block_table out_rows workspace                    pointer to `workspace` bytes private to this launch
+ *   step.NAME                    pointer to a step input (StepInput in plan.h):
+ *                                tokens positions slots row_seq seq_start block_table out_rows
+ *   workspace                    pointer to `workspace` bytes private to this launch
  *   [alias.]PARAM                the op's parameter: int or enum -> i32, float -> f32
- *   else an integer expression   -> i32; names: rows, outs, seqs, max_blocks, block_tokens, every dim of the instance,
- * [alias.]n / k (matrix shape), [alias.]width (of a variable: VAR.width), the point's constants
+ *   else an integer expression   -> i32; names: rows, outs, seqs, max_blocks, block_tokens, every dim of the
+ *                                instance, [alias.]n / k (matrix shape), [alias.]table.dims (rotated elements of a
+ *                                head), VAR.width (elements a row of a variable), the point's constants
  *
  * RULES.toml
  *   [[rule]]
  *   id = "norm_quant"   family = "rms_norm_quant"
- *   pattern = [ { op = "rms_norm", as = "n", in = ["x"], out = ["h"] }, { op = "act_quant", as = "q", in = ["h"], out =
- * ["y"] } ] where   = { "n.role" = "..." }       # optional: linear roles (string) or integer values keep    = ["h"] #
- * inner variables that the family writes too; an inner value that others read and that is not kept: no match numerics =
- * { kind = "bit_identical", proof = "tests/kernels/test_x.c" }     # reference | bit_identical (proof) | differs (lever
- * = "...")
+ *   pattern = [ { op = "rms_norm", as = "n", in = ["x"], out = ["h"] },
+ *               { op = "act_quant", as = "q", in = ["h"], out = ["y"] } ]
+ *   where   = { "n.role" = "..." }     # optional: linear roles (string) or integer values
+ *   keep    = ["h"]                    # inner variables that the family writes too; an inner value that others read
+ *                                      # and that is not kept: no match
+ *   numerics = { kind = "bit_identical", proof = "tests/kernels/test_x.c" }
+ *                                      # reference | bit_identical (proof) | differs (lever = "...")
  *
  * Owns: its arena.  Thread: immutable after load. */
 #ifndef METRALE_CIRCUIT_FAMILIES_H
