@@ -77,28 +77,34 @@ struct GpuBackend {
 };
 
 /* Constructors, one for each implementation. */
-struct Log;
-/* n_threads 0: one worker for each CPU that the process may use. class_name is what facts reports. */
+/* n_threads 0: one worker for each CPU that the process may use. class_name is what facts reports (copied); whether
+ * this CPU can run the class is gpu_cpu_can_run's answer, not checked here. Launches have finished when gpu_launch
+ * returns. */
 Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads, Err *err);
 /* Best CPU class that CPUID allows among those in names (NULL-terminated, best first); NULL when none. */
 const char *gpu_cpu_best_class(const char *const *names);
 bool gpu_cpu_can_run(const char *class_name); /* by CPUID; false for a class that is no CPU class */
 
-/* mock: memory is real host memory, launches are recorded. Calls from fail_at on (1-based, counted over all fallible
- * ops; 0 never) fail with ST_DEVICE. */
+/* mock: memory is real, zeroed host memory; launches are recorded, not run. Has graphs: a launch between begin and end
+ * goes into the graph, gpu_graph_launch records all of a graph's launches. Any other call between begin and end is
+ * refused. An event's time is the number of launches recorded before it, in microseconds. */
 typedef struct GpuMockLaunch {
     const KernelObject *kernel;
     GpuDim grid, block;
     uint32_t smem, n_args;
     KArg args[GPU_MAX_ARGS];
+    bool overlap;
 } GpuMockLaunch;
 Status gpu_mock_new(GpuBackend **out, const char *class_name, Err *err);
-const GpuMockLaunch *gpu_mock_launches(const GpuBackend *b, size_t *n);
-void gpu_mock_clear(GpuBackend *b);
+/* The functions below take the mock itself, never a trace around it. */
+const GpuMockLaunch *gpu_mock_launches(const GpuBackend *b, size_t *n); /* until the next call on b */
+void gpu_mock_clear(GpuBackend *b);                                     /* forgets the launches */
+/* Counting fallible ops from here on: call number `call` (1-based) and all after it fail with ST_DEVICE. 0: none. */
 void gpu_mock_fail_at(GpuBackend *b, uint32_t call);
 uint64_t gpu_mock_bytes(const GpuBackend *b); /* allocated now */
 
-/* trace: logs every call and its time to out, then passes it on. Takes the inner backend over. */
+/* trace: passes each call on, then writes one line about it to file (a FILE *, borrowed): name, kernel, grid, bytes,
+ * ns. On success the trace owns inner and frees it; on failure inner stays the caller's. */
 Status gpu_trace_new(GpuBackend **out, GpuBackend *inner, void *file, Err *err);
 
 /* Checked wrappers: the only callers of the slots. */
@@ -111,8 +117,13 @@ static inline void gpu_facts(GpuBackend *b, GpuFacts *f)
 {
     b->ops->facts(b, f);
 }
+/* 0 bytes give a zeroed buffer and never reach the backend. */
 static inline Status gpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
 {
+    if (bytes == 0) {
+        *out = (GpuBuf){0};
+        return ST_OK;
+    }
     return b->ops->mem_alloc(b, bytes, what, out, err);
 }
 static inline void gpu_mem_free(GpuBackend *b, GpuBuf *buf)
@@ -120,33 +131,81 @@ static inline void gpu_mem_free(GpuBackend *b, GpuBuf *buf)
     if (b && buf->ptr)
         b->ops->mem_free(b, buf);
 }
+/* Of 0 bytes, these four do nothing. */
 static inline Status gpu_mem_set(GpuBackend *b, void *dst, int byte, size_t n, Err *err)
 {
-    return b->ops->mem_set(b, dst, byte, n, err);
+    assert(dst || n == 0);
+    return n ? b->ops->mem_set(b, dst, byte, n, err) : ST_OK;
 }
 static inline Status gpu_upload(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
 {
-    return b->ops->upload(b, dst, src, n, err);
+    assert((dst && src) || n == 0);
+    return n ? b->ops->upload(b, dst, src, n, err) : ST_OK;
 }
 static inline Status gpu_download(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
 {
-    return b->ops->download(b, dst, src, n, err);
+    assert((dst && src) || n == 0);
+    return n ? b->ops->download(b, dst, src, n, err) : ST_OK;
 }
 static inline Status gpu_copy(GpuBackend *b, void *dst, const void *src, size_t n, Err *err)
 {
-    return b->ops->copy(b, dst, src, n, err);
+    assert((dst && src) || n == 0);
+    return n ? b->ops->copy(b, dst, src, n, err) : ST_OK;
 }
 static inline Status gpu_kernel(GpuBackend *b, const KernelObject *o, GpuKernel **out, Err *err)
 {
+    assert(o);
     return b->ops->kernel(b, o, out, err);
 }
 static inline Status gpu_launch(GpuBackend *b, GpuKernel *k, const GpuLaunch *l, Err *err)
 {
-    assert(k && l->n_args <= GPU_MAX_ARGS && l->grid.x && l->grid.y && l->grid.z);
+    assert(k && l->n_args <= GPU_MAX_ARGS && (l->args || l->n_args == 0));
+    assert(l->grid.x && l->grid.y && l->grid.z);
     return b->ops->launch(b, k, l, err);
 }
 static inline Status gpu_sync(GpuBackend *b, Err *err)
 {
     return b->ops->sync(b, err);
+}
+static inline Status gpu_event_record(GpuBackend *b, GpuEvent **out, Err *err)
+{
+    return b->ops->event_record(b, out, err);
+}
+/* Both events must have happened (gpu_sync); `to` was recorded after `from`. */
+static inline Status gpu_event_elapsed_ns(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err)
+{
+    assert(from && to);
+    return b->ops->event_elapsed_ns(b, from, to, ns, err);
+}
+static inline void gpu_event_free(GpuBackend *b, GpuEvent *e)
+{
+    if (b && e)
+        b->ops->event_free(b, e);
+}
+/* Where false, the four graph calls must not be made. */
+static inline bool gpu_has_graphs(const GpuBackend *b)
+{
+    return b->ops->graph_begin != NULL;
+}
+static inline Status gpu_graph_begin(GpuBackend *b, Err *err)
+{
+    assert(gpu_has_graphs(b));
+    return b->ops->graph_begin(b, err);
+}
+/* Recording is over, also on failure. */
+static inline Status gpu_graph_end(GpuBackend *b, GpuGraph **out, Err *err)
+{
+    assert(gpu_has_graphs(b));
+    return b->ops->graph_end(b, out, err);
+}
+static inline Status gpu_graph_launch(GpuBackend *b, GpuGraph *g, Err *err)
+{
+    assert(gpu_has_graphs(b) && g);
+    return b->ops->graph_launch(b, g, err);
+}
+static inline void gpu_graph_free(GpuBackend *b, GpuGraph *g)
+{
+    if (b && g)
+        b->ops->graph_free(b, g);
 }
 #endif
