@@ -76,6 +76,11 @@ static bool is_name_start(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+static bool is_name_byte(char c)
+{
+    return is_name_start(c) || is_digit(c);
+}
+
 static void skip_space(Parser *p)
 {
     p->at += strspn(p->at, " \t\r\n");
@@ -151,8 +156,8 @@ static Status parse_name(Parser *p)
     const char *start = p->at;
     size_t len = 0, i = 0;
 
-    while (is_name_start(start[len]) || is_digit(start[len]) ||
-           start[len] == '.') /* "gate.n": a value of a named node */
+    /* A dot joins a name and a part of it: "gate.n" is a value of a named node. */
+    while (is_name_byte(start[len]) || (start[len] == '.' && is_name_byte(start[len + 1])))
         len++;
     p->at += len;
     if (take(p, "("))
