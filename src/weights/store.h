@@ -16,8 +16,9 @@ typedef struct WeightStore WeightStore;
 
 enum { TENSOR_MAX_DIMS = 4 };
 typedef struct TensorInfo {
-    const char *name; /* belongs to the store */
-    DType dtype;
+    const char *name;   /* belongs to the store */
+    DType dtype;        /* DT_NONE: known to the file's format, but nothing here computes with it; `stored` names it */
+    const char *stored; /* the type as the file itself names it, for messages: "BF16", "Q4_1", "F8_E4M3" */
     uint32_t n_dims;
     uint64_t dims[TENSOR_MAX_DIMS]; /* row-major, slowest first: a linear weight is {n, k}. GGUF's reversed order is
                                        turned */
@@ -59,6 +60,10 @@ Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32
 /* A GGUF from bytes already in memory, for fuzzing and tests; bytes are borrowed. Same for one safetensors file. */
 Status store_gguf_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);
 Status store_safetensors_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);
+
+/* The tensor of that name in a format that can be computed with: absent is ST_NOTFOUND, DT_NONE is ST_UNSUPPORTED; both
+ * sentences name the tensor and the checkpoint. */
+Status store_need(const WeightStore *s, const char *name, const TensorInfo **out, Err *err);
 
 static inline void store_free(WeightStore *s)
 {
