@@ -1,0 +1,13 @@
+/* The families that keep KV in bf16: kv_write, paged_attention. kv_write.h and paged_attention.h have the algorithms. */
+#define KV_FORMAT 1
+#include "kv_write.h"
+#include "paged_attention.h"
+
+KERNEL(kv_write_bf16)
+{
+    kv_write(a, b);
+}
+KERNEL(paged_attention_bf16)
+{
+    paged_attention(a, b);
+}
