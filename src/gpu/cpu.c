@@ -65,7 +65,7 @@ static void cpu_facts(GpuBackend *b, GpuFacts *out)
 {
     GpuCpu *c = cpu_of(b);
     *out = (GpuFacts){.class_name = c->class_name, .device = c->device, .units = c->n_threads, .host_memory = true};
-    host_memory(&out->mem_total, &out->mem_free);
+    host_memory("", &out->mem_total, &out->mem_free);
 }
 
 static Status cpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
@@ -250,7 +250,7 @@ Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads,
     c->base.ops = &cpu_ops;
     strcpy(c->class_name, class_name);
     host_cpu_name(c->device, sizeof c->device);
-    host_memory(&c->mem_total, &mem_free);
+    host_memory("", &c->mem_total, &mem_free);
     TRY(pool_new(&c->pool, n_threads, err));
     c->n_threads = pool_threads(c->pool);
     c->scratch = calloc(c->n_threads, sizeof *c->scratch);

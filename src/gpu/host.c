@@ -82,12 +82,13 @@ static const CgroupFiles cgroup_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_
 
 /* Lowers the two bounds by the limits of the group and of all groups above it. Cold file pages count as free, since
  * the kernel drops them before it refuses memory. */
-static void cgroup_bound(const CgroupFiles *f, const char *group, uint64_t *total, uint64_t *available)
+static void cgroup_bound(const char *root, const CgroupFiles *f, const char *group, uint64_t *total,
+                         uint64_t *available)
 {
     char dir[PATH_CAP], path[PATH_CAP + 64];
-    size_t mount_len = strlen(f->mount);
+    size_t mount_len = strlen(root) + strlen(f->mount);
 
-    if (snprintf(dir, sizeof dir, "%s%s", f->mount, group) >= (int)sizeof dir)
+    if (snprintf(dir, sizeof dir, "%s%s%s", root, f->mount, group) >= (int)sizeof dir)
         return;
     for (;;) {
         uint64_t limit, usage = 0, inactive = 0;
@@ -111,16 +112,18 @@ static void cgroup_bound(const CgroupFiles *f, const char *group, uint64_t *tota
     }
 }
 
-void host_memory(uint64_t *total, uint64_t *available)
+void host_memory(const char *root, uint64_t *total, uint64_t *available)
 {
-    char line[PATH_CAP];
+    char path[PATH_CAP], line[PATH_CAP];
     uint64_t kib;
 
-    *total = read_number("/proc/meminfo", "MemTotal:", &kib) ? kib * 1024 : UINT64_MAX;
-    *available = read_number("/proc/meminfo", "MemAvailable:", &kib) ? kib * 1024 : *total;
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    *total = read_number(path, "MemTotal:", &kib) ? kib * 1024 : UINT64_MAX;
+    *available = read_number(path, "MemAvailable:", &kib) ? kib * 1024 : *total;
 
     /* Lines are "id:controllers:group"; v2 has the id 0 and no controllers (cgroups(7)). */
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
     if (!f)
         return;
     while (fgets(line, sizeof line, f)) {
@@ -133,9 +136,9 @@ void host_memory(uint64_t *total, uint64_t *available)
         if (group[0] == '/' && group[1] == 0)
             group++;
         if (strcmp(line, "0:") == 0)
-            cgroup_bound(&cgroup_v2, group, total, available);
+            cgroup_bound(root, &cgroup_v2, group, total, available);
         else if (strcmp(controllers, ":memory") == 0)
-            cgroup_bound(&cgroup_v1, group, total, available);
+            cgroup_bound(root, &cgroup_v1, group, total, available);
     }
     fclose(f);
 }

@@ -14,8 +14,9 @@ void *host_alloc(size_t bytes);
 void host_free(void *p, size_t bytes); /* NULL is fine */
 
 /* Bytes of memory that the process may ever have, and may have now, without swapping: the machine's, or the tightest
- * cgroup limit (v1 or v2) above the process. UINT64_MAX when unknown. */
-void host_memory(uint64_t *total, uint64_t *available);
+ * cgroup limit (v1 or v2) above the process. UINT64_MAX when unknown. root goes in front of /proc and /sys: "" except
+ * in tests. */
+void host_memory(const char *root, uint64_t *total, uint64_t *available);
 
 /* "AMD EPYC 9654 96-Core Processor"; "CPU" when unknown. */
 void host_cpu_name(char *out, size_t cap);

@@ -15,8 +15,8 @@
  * The epoch tells a worker whether it has looked at this job already. It may wrap: a worker that mistakes a new job
  * for an old one just stays away, and one that joins always reads the job that is open now.
  *
- * Invariant: share[], fn and arg change only while the gate is closed and joined is 0. The closing worker's release
- * decrement and the caller's acquire load order the job's stores before the caller's return.
+ * Invariant: share[], fn and arg change only while the gate is closed and joined is 0. A worker leaves with a
+ * release and the caller reads the last leave with an acquire: what the workers wrote is seen when pool_run returns.
  *
  * Waiting. Between jobs a worker spins for SPIN_NS and then sleeps in a futex on `gate`; a job that finds sleepers
  * pays one system call. `sleepers` and `gate` are sequentially consistent: either the caller sees the sleeper, or the
