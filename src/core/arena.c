@@ -50,7 +50,7 @@ void arena_free(Arena *a)
  * then keeps serving small ones. */
 static Block *arena_grow(Arena *a, size_t cap)
 {
-    Block *b = cap > SIZE_MAX - sizeof *b ? NULL : calloc(1, sizeof *b + cap);
+    Block *b = calloc(1, sizeof *b + cap); /* cap is at most PTRDIFF_MAX: no overflow */
 
     if (b == NULL)
         return NULL;
@@ -71,7 +71,7 @@ void *arena_alloc(Arena *a, size_t n, size_t size)
     size_t bytes;
     void *p;
 
-    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - ARENA_ALIGN)
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > PTRDIFF_MAX - ARENA_ALIGN)
         return NULL;
     bytes = (bytes + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1);
     if (bytes == 0) /* an empty array has an address too, since NULL means failure */

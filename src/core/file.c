@@ -180,10 +180,12 @@ Status dir_make(const char *path, Err *err)
 
     if (copy == NULL)
         return err_set(err, ST_NOMEM, "%s: cannot make the directory: out of memory", path);
-    for (char *slash = copy; (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = '\0';
+    for (char *c = copy; *c != '\0'; c++) {
+        if (*c != '/' || c == copy) /* the root is there */
+            continue;
+        *c = '\0';
         TRY(make_one(copy, err));
-        *slash = '/';
+        *c = '/';
     }
     TRY(make_one(copy, err));
 done:

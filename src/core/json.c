@@ -1,20 +1,23 @@
 /* json.c - jansson behind a bounded door.
  *
- * jansson parses by recursion, so the depth is counted over the raw bytes first: brackets outside of strings, no
- * stack. The count needs no valid JSON; text that is malformed in other ways is left to jansson, which also refuses
- * invalid UTF-8, duplicate keys, text behind the value and "\u0000" (values are read as C strings above).
+ * jansson parses by recursion and takes a NUL byte for the end of the input, so the raw bytes are looked over first:
+ * the depth of brackets outside of strings is counted, without a stack, and a NUL is refused. This needs no valid
+ * JSON; text that is malformed in other ways is left to jansson, which also refuses invalid UTF-8, duplicate keys,
+ * text behind the value and "\u0000" (values are read as C strings above).
  * Columns count characters, the first one is 1; jansson reports where the offending token ends. */
 #include "core/json.h"
 #include <string.h>
 
 #define JSON_DEPTH_MAX 512
+#define JSON_STR_(x)   #x
+#define JSON_STR(x)    JSON_STR_(x)
 
 typedef struct Place {
     size_t line, col;
 } Place;
 
-/* False when brackets nest deeper than JSON_DEPTH_MAX; *at is then the bracket that is one too many. */
-static bool json_shallow(const char *text, size_t len, Place *at)
+/* NULL, or what keeps the text from jansson: a NUL byte, or the bracket that nests too deep. *at is then its place. */
+static const char *json_unfit(const char *text, size_t len, Place *at)
 {
     size_t depth = 0;
     bool in_string = false;
@@ -25,6 +28,8 @@ static bool json_shallow(const char *text, size_t len, Place *at)
 
         if (((unsigned char)c & 0xc0) != 0x80)
             at->col++;
+        if (c == '\0')
+            return "a NUL byte; remove it";
         if (c == '\n') {
             at->line++;
             at->col = 0;
@@ -40,23 +45,23 @@ static bool json_shallow(const char *text, size_t len, Place *at)
             in_string = true;
         } else if (c == '[' || c == '{') {
             if (++depth > JSON_DEPTH_MAX)
-                return false;
+                return "nested deeper than " JSON_STR(JSON_DEPTH_MAX) " levels; flatten the document";
         } else if ((c == ']' || c == '}') && depth > 0) {
             depth--;
         }
     }
-    return true;
+    return NULL;
 }
 
 Status json_parse(const char *text, size_t len, const char *name, json_t **out, Err *err)
 {
     json_error_t e;
     Place at;
+    const char *unfit = json_unfit(text, len, &at);
     json_t *root;
 
-    if (!json_shallow(text, len, &at))
-        return err_set(err, ST_FORMAT, "%s:%zu:%zu: nested deeper than %d levels; flatten the document", name, at.line,
-                       at.col, JSON_DEPTH_MAX);
+    if (unfit != NULL)
+        return err_set(err, ST_FORMAT, "%s:%zu:%zu: %s", name, at.line, at.col, unfit);
     root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
     if (root == NULL) {
         Status st = json_error_code(&e) == json_error_out_of_memory ? ST_NOMEM : ST_FORMAT;
