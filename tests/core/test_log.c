@@ -101,23 +101,24 @@ static void *write_lines(void *arg)
 
 static void log__lines_of_several_threads_do_not_mix(void **state)
 {
+    /* A file: a memory stream allocates under a lock of libc's that the thread sanitizer does not see. */
+    Log log = {.out = fopen("lines.txt", "w+"), .min = LOG_INFO};
+    char line[256];
     Thread t[3];
-    size_t lines = 0;
+    int lines = 0;
     Err err;
-    Sink s;
     (void)state;
-    sink_init(&s, LOG_INFO);
+    assert_non_null(log.out);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(thread_start(&t[i], "log", write_lines, &s.log, &err), ST_OK);
+        assert_int_equal(thread_start(&t[i], "log", write_lines, &log, &err), ST_OK);
     for (int i = 0; i < 3; i++)
         thread_join(t[i]);
-    for (const char *p = s.text, *end; *p != '\0'; p = end + 1, lines++) {
-        end = strchr(p, '\n');
-        assert_non_null(end);
-        assert_int_equal(end - p, strlen("info: ") + 100);
-    }
+    rewind(log.out);
+    for (; fgets(line, sizeof line, log.out) != NULL; lines++)
+        assert_int_equal(strlen(line), strlen("info: ") + 100 + 1);
     assert_int_equal(lines, 1500);
-    sink_release(&s);
+    fclose(log.out);
+    remove("lines.txt");
 }
 
 int main(void)
