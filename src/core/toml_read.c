@@ -63,7 +63,7 @@ static Status toml_value(const Toml *t, const TomlNode *table, const char *key, 
 
 Status toml_str(const Toml *t, const TomlNode *table, const char *key, const char **out, Err *err)
 {
-    const TomlNode *v;
+    const TomlNode *v = NULL;
     Status st = toml_value(t, table, key, TOML_STRING, &v, err);
 
     if (st == ST_OK && v != NULL)
@@ -80,7 +80,7 @@ Status toml_need_str(const Toml *t, const TomlNode *table, const char *key, cons
 
 Status toml_int(const Toml *t, const TomlNode *table, const char *key, int64_t *out, Err *err)
 {
-    const TomlNode *v;
+    const TomlNode *v = NULL;
     Status st = toml_value(t, table, key, TOML_INT, &v, err);
 
     if (st == ST_OK && v != NULL)
@@ -105,7 +105,7 @@ Status toml_float(const Toml *t, const TomlNode *table, const char *key, double 
 
 Status toml_bool(const Toml *t, const TomlNode *table, const char *key, bool *out, Err *err)
 {
-    const TomlNode *v;
+    const TomlNode *v = NULL;
     Status st = toml_value(t, table, key, TOML_BOOL, &v, err);
 
     if (st == ST_OK && v != NULL)
