@@ -39,8 +39,8 @@ inside && /SKIP: / {
         ok = 0
     } else {
         if (/Failed/ && (!bad || running != "")) {
+            show("FAILED", running != "" ? running " (ended the process)" : ok + skip ? "(ended badly)" : "")
             bad++
-            show("FAILED", running == "" ? "(ended badly)" : running " (ended the process)")
         }
         if (ok + bad + skip == 0)
             ok = 1
@@ -56,7 +56,7 @@ inside && /SKIP: / {
     name = ""
 }
 
-function show(what, which) { print what ": " name ": " which }
+function show(what, which) { print what ": " name (which == "" ? "" : ": " which) }
 
 END {
     if (name != "") { # ctest itself was stopped in the middle of this one
