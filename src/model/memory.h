@@ -5,11 +5,6 @@
 #include "circuit/plan.h"
 #include "core/arena.h"
 
-typedef struct MemoryLine {
-    const char *what; /* "weights n16", "weights f32", "kv cache", "activations", "rope tables", "step inputs" */
-    uint64_t bytes;
-} MemoryLine;
-
 typedef struct MemoryPlan {
     uint64_t weights, kv, activations, tables, inputs, total; /* bytes */
     uint64_t kv_block_bytes;                                  /* of one block of 16 tokens over all layers */
@@ -18,4 +13,22 @@ typedef struct MemoryPlan {
 
 /* plans: all plans of the model (decode rungs and extend), same instance. */
 Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans, uint32_t kv_blocks, Err *err);
+
+/* The pieces, each rounded up to its alignment; model_new lays memory out with the same functions. */
+uint64_t memory_input_bytes(const StepShape *widest, StepTable t);
+Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t kv_blocks, uint64_t *bytes, Err *err);
+uint64_t memory_rope_bytes(const RopeSpec *r, uint32_t max_len);
+
+static inline uint32_t shape_max_blocks(const StepShape *s)
+{
+    return (s->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+/* Grows a to hold b, too. */
+static inline void shape_widen(StepShape *a, const StepShape *b)
+{
+    a->max_rows = a->max_rows > b->max_rows ? a->max_rows : b->max_rows;
+    a->max_seqs = a->max_seqs > b->max_seqs ? a->max_seqs : b->max_seqs;
+    a->max_outs = a->max_outs > b->max_outs ? a->max_outs : b->max_outs;
+    a->max_len = a->max_len > b->max_len ? a->max_len : b->max_len;
+}
 #endif

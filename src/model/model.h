@@ -15,7 +15,8 @@
 typedef struct Model Model;
 
 typedef struct ModelOptions {
-    uint32_t max_rows;  /* tokens of the largest extend step; also its largest number of output rows */
+    uint32_t max_rows;  /* tokens of the largest extend step */
+    uint32_t max_outs;  /* output rows of the largest extend step; logits take 4 * vocab bytes for each */
     uint32_t max_seqs;  /* sequences of one step; decode rungs 1, 2, 4, 8, ... up to this */
     uint32_t max_len;   /* tokens of one sequence */
     uint32_t kv_blocks; /* blocks of 16 tokens in the pool */
@@ -41,7 +42,4 @@ uint32_t model_vocab(const Model *m);
 const Plan *model_plan(const Model *m, uint32_t decode_rows);
 /* Bytes of weights that one decode step reads. */
 uint64_t model_step_weight_bytes(const Model *m);
-/* Copies an edge of the last step to the host for tests: layer -1 = stem, n_layers = head; the block's out edge, f32
- * [rows][width]. */
-Status model_peek(Model *m, int32_t layer, float *out, size_t out_len, Err *err);
 #endif

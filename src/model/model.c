@@ -1,0 +1,517 @@
+/* model.c - the one forward pass: a plan executor.
+ *
+ * For each plan every launch of every layer is resolved once at start (kernel handle, pointers). What depends on the step's counts
+ * (grids, dynamic integers) is filled in when the counts differ from those of the last step that used the plan: in a decode loop that
+ * is never. A step is then: copy the tables in, launch the list, copy the logits out.
+ *
+ * Plans share one activation arena; they never run at the same time. */
+#include "model/model.h"
+#include "model/load.h"
+#include "model/rope_table.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PLANS = 16 };
+
+/* One resolved launch. Its arguments are n_args slots of the plan's pool. */
+typedef struct BoundLaunch {
+    const PlanStep *step;
+    GpuKernel *kernel;
+    GpuLaunch launch;
+    bool skip; /* nothing to do at these counts */
+} BoundLaunch;
+
+typedef struct BoundPlan {
+    Plan *plan;
+    BoundLaunch *launches; /* stem, then each layer, then head */
+    uint32_t n_launches, head_at;
+    KArg *args;
+    uint32_t rows, outs, seqs; /* the counts it is bound for; rows 0: none yet */
+} BoundPlan;
+
+struct Model {
+    const Instance *in;
+    GpuBackend *gpu;
+    ModelOptions opt;
+    StepShape widest;
+    MemoryPlan memory;
+    LoadPlan *load;
+    GpuBuf weights, kv, arena, tables, inputs;
+    uint64_t *state_at[4]; /* [part][state]: offset in kv */
+    uint64_t *rope_at;     /* [rope]: offset in tables */
+    uint64_t input_at[STEP_TABLES];
+    BoundPlan plans[MAX_PLANS]; /* decode rungs, ascending; then extend */
+    uint32_t n_plans;
+    uint32_t vocab;
+};
+
+/* ---- binding ---------------------------------------------------------------------------------------------------- */
+
+static void *weight_ptr(const Model *m, const uint32_t *places, uint32_t slot)
+{
+    return (uint8_t *)m->weights.ptr + m->load->places[places[slot]].offset;
+}
+
+/* The fixed part of a step's arguments for one layer (state_base) whose weights are `places`. */
+static void bind_args(const Model *m, const PlanStep *s, const uint32_t *places, uint32_t state_base, KArg *out)
+{
+    for (uint32_t i = 0; i < s->n_args; i++) {
+        const PlanArg *a = &s->args[i];
+        out[i] = (KArg){.i64 = 0};
+        switch (a->kind) {
+        case ARG_NULL:
+            break;
+        case ARG_BUFFER:
+            out[i].ptr = (uint8_t *)m->arena.ptr + a->offset;
+            break;
+        case ARG_WEIGHT:
+            out[i].ptr = weight_ptr(m, places, a->index);
+            break;
+        case ARG_STATE:
+            out[i].ptr = (uint8_t *)m->kv.ptr + m->state_at[a->part][state_base + a->index];
+            break;
+        case ARG_ROPE:
+            out[i].ptr = (uint8_t *)m->tables.ptr + m->rope_at[a->index];
+            break;
+        case ARG_STEP:
+            out[i].ptr = (uint8_t *)m->inputs.ptr + m->input_at[a->index];
+            break;
+        case ARG_I32:
+        case ARG_EXPR:
+            out[i].i32 = a->value;
+            break;
+        case ARG_F32:
+            out[i].f32 = a->fvalue;
+            break;
+        }
+    }
+}
+
+static Status bind_block(Model *m, BoundPlan *bp, const PlanBlock *b, const uint32_t *places, uint32_t state_base,
+                         KArg **args, Err *err)
+{
+    Status st = ST_OK;
+    for (uint32_t i = 0; i < b->n_steps; i++) {
+        const PlanStep *s = &b->steps[i];
+        BoundLaunch *l = &bp->launches[bp->n_launches++];
+        *l = (BoundLaunch){.step = s, .launch = {.block = {s->point->block, 1, 1}, .n_args = s->n_args, .args = *args}};
+        TRY(gpu_kernel(m->gpu, s->kernel, &l->kernel, err));
+        bind_args(m, s, places, state_base, *args);
+        *args += s->n_args;
+    }
+done:
+    return st;
+}
+
+static Status bind_plan(Model *m, BoundPlan *bp, Err *err)
+{
+    Status st = ST_OK;
+    const Plan *p = bp->plan;
+    size_t launches = p->stem.n_steps + p->head.n_steps, n_args = 0;
+    const PlanBlock *ends[2] = {&p->stem, &p->head};
+
+    for (int e = 0; e < 2; e++)
+        for (uint32_t i = 0; i < ends[e]->n_steps; i++)
+            n_args += ends[e]->steps[i].n_args;
+    for (uint32_t l = 0; l < m->in->n_layers; l++) {
+        const PlanBlock *b = &p->blocks[m->in->layers[l].block];
+        launches += b->n_steps;
+        for (uint32_t i = 0; i < b->n_steps; i++)
+            n_args += b->steps[i].n_args;
+    }
+    bp->launches = calloc(launches + 1, sizeof *bp->launches);
+    bp->args = calloc(n_args + 1, sizeof *bp->args);
+    if (bp->launches == NULL || bp->args == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for %zu launches", launches));
+
+    KArg *args = bp->args;
+    TRY(bind_block(m, bp, &p->stem, m->load->stem, 0, &args, err));
+    for (uint32_t l = 0; l < m->in->n_layers; l++) {
+        const InstanceLayer *layer = &m->in->layers[l];
+        TRY(bind_block(m, bp, &p->blocks[layer->block], m->load->layers[l], layer->state_base, &args, err));
+    }
+    bp->head_at = bp->n_launches;
+    TRY(bind_block(m, bp, &p->head, m->load->head, 0, &args, err));
+done:
+    return st;
+}
+
+static Status eval_u32(const PlanStep *s, const Expr *e, const BoundPlan *bp, const char *what, uint32_t *out, Err *err)
+{
+    int64_t v = 0;
+    Status st = e ? plan_eval(s, e, bp->rows, bp->outs, bp->seqs, &v, err) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    if (v < 0 || v > UINT32_MAX)
+        return err_set(err, ST_INVALID, "kernel %s: its %s expression \"%s\" gives %lld", s->point->entry, what,
+                       expr_text(e), (long long)v);
+    *out = (uint32_t)v;
+    return ST_OK;
+}
+
+/* Fills in what depends on the counts. Layers that share a block share PlanSteps: the values are computed once for each run of launches
+ * of one step and copied by looking one layer back. */
+static Status bind_counts(Model *m, BoundPlan *bp, uint32_t rows, uint32_t outs, uint32_t seqs, Err *err)
+{
+    Status st = ST_OK;
+
+    if (bp->rows == rows && bp->outs == outs && bp->seqs == seqs)
+        return ST_OK;
+    bp->rows = rows;
+    bp->outs = outs;
+    bp->seqs = seqs;
+    for (uint32_t i = 0; i < bp->n_launches; i++) {
+        BoundLaunch *l = &bp->launches[i];
+        const PlanStep *s = l->step;
+        KArg *args = bp->args + (l->launch.args - bp->args);
+
+        uint32_t back = i;
+        for (uint32_t b = 0; b < m->in->n_blocks && back == i; b++) {
+            uint32_t n = bp->plan->blocks[b].n_steps;
+            if (i >= n && bp->launches[i - n].step == s)
+                back = i - n;
+        }
+        if (back != i) {
+            const BoundLaunch *o = &bp->launches[back];
+            l->launch.grid = o->launch.grid;
+            l->launch.smem = o->launch.smem;
+            l->skip = o->skip;
+            for (uint32_t a = 0; a < s->n_args; a++)
+                if (s->args[a].kind == ARG_EXPR)
+                    args[a] = o->launch.args[a];
+            continue;
+        }
+        TRY(eval_u32(s, s->point->grid[0], bp, "grid", &l->launch.grid.x, err));
+        TRY(eval_u32(s, s->point->grid[1], bp, "grid", &l->launch.grid.y, err));
+        TRY(eval_u32(s, s->point->grid[2], bp, "grid", &l->launch.grid.z, err));
+        TRY(eval_u32(s, s->point->smem, bp, "smem", &l->launch.smem, err));
+        l->skip = l->launch.grid.x == 0 || l->launch.grid.y == 0 || l->launch.grid.z == 0;
+        for (uint32_t a = 0; a < s->n_args; a++)
+            if (s->args[a].kind == ARG_EXPR) {
+                uint32_t v = 0;
+                TRY(eval_u32(s, s->args[a].expr, bp, s->args[a].name, &v, err));
+                args[a].i32 = (int32_t)v;
+            }
+    }
+done:
+    if (st != ST_OK)
+        bp->rows = 0;
+    return st;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------ */
+
+static Status lower_all(Model *m, const FamilySet *fs, Err *err)
+{
+    Status st = ST_OK;
+    const ModelOptions *o = &m->opt;
+    LowerOptions lo = {.batch_invariant = o->batch_invariant, .levers = o->levers};
+
+    for (uint32_t rung = 1, last = 0; last < o->max_seqs && m->n_plans < MAX_PLANS - 1; last = rung, rung *= 2) {
+        lo.shape = (StepShape){SHAPE_DECODE, last + 1, rung, rung, rung, o->max_len};
+        TRY(plan_lower(&m->plans[m->n_plans].plan, m->in, fs, &lo, err));
+        m->n_plans++;
+    }
+    lo.shape = (StepShape){SHAPE_EXTEND, 1, o->max_rows, o->max_seqs, o->max_outs, o->max_len};
+    TRY(plan_lower(&m->plans[m->n_plans].plan, m->in, fs, &lo, err));
+    m->n_plans++;
+    m->widest = lo.shape;
+    for (uint32_t i = 0; i < m->n_plans; i++)
+        shape_widen(&m->widest, &m->plans[i].plan->shape);
+done:
+    return st;
+}
+
+static Status alloc_counted(Model *m, uint64_t bytes, const char *what, GpuBuf *out, uint64_t *sum, Err *err)
+{
+    if (bytes == 0)
+        return ST_OK;
+    *sum += bytes;
+    return gpu_mem_alloc(m->gpu, bytes, what, out, err);
+}
+
+static Status allocate(Model *m, Err *err)
+{
+    Status st = ST_OK;
+    const Instance *in = m->in;
+    uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs = 0, sum = 0;
+
+    m->rope_at = calloc(in->n_ropes + 1u, sizeof *m->rope_at);
+    for (int p = 0; p < 4; p++)
+        m->state_at[p] = calloc(in->n_states + 1u, sizeof *m->state_at[p]);
+    if (!m->rope_at || !m->state_at[0] || !m->state_at[1] || !m->state_at[2] || !m->state_at[3])
+        TRY(err_set(err, ST_NOMEM, "out of memory for the model's tables"));
+    for (uint32_t l = 0; l < in->n_layers; l++) {
+        const InstanceBlock *b = &in->blocks[in->layers[l].block];
+        for (uint32_t s = 0; s < b->n_states; s++)
+            for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
+                uint64_t bytes;
+                TRY(memory_state_bytes(&b->states[s], p, m->opt.kv_blocks, &bytes, err));
+                m->state_at[p][in->layers[l].state_base + s] = kv;
+                kv += bytes;
+            }
+    }
+    for (uint32_t i = 0; i < m->n_plans; i++)
+        arena = m->plans[i].plan->arena_bytes > arena ? m->plans[i].plan->arena_bytes : arena;
+    for (uint32_t i = 0; i < in->n_ropes; i++) {
+        m->rope_at[i] = tables;
+        tables += memory_rope_bytes(&in->ropes[i], m->opt.max_len);
+    }
+    for (StepTable t = 0; t < STEP_TABLES; t++) {
+        m->input_at[t] = inputs;
+        inputs += memory_input_bytes(&m->widest, t);
+    }
+    TRY(alloc_counted(m, weights, "weights", &m->weights, &sum, err));
+    TRY(alloc_counted(m, kv, "KV cache", &m->kv, &sum, err));
+    TRY(alloc_counted(m, arena, "activations", &m->arena, &sum, err));
+    TRY(alloc_counted(m, tables, "rope tables", &m->tables, &sum, err));
+    TRY(alloc_counted(m, inputs, "step inputs", &m->inputs, &sum, err));
+    if (sum != m->memory.total)
+        TRY(err_set(
+            err, ST_INVALID,
+            "memory: %llu bytes predicted, %llu allocated; the memory plan of this build is wrong, please report it",
+            (unsigned long long)m->memory.total, (unsigned long long)sum));
+done:
+    return st;
+}
+
+static Status fill_tables(Model *m, WeightStore *store, Err *err)
+{
+    Status st = ST_OK;
+    float *host = NULL;
+
+    for (uint32_t i = 0; i < m->in->n_ropes; i++) {
+        uint64_t bytes = memory_rope_bytes(&m->in->ropes[i], m->opt.max_len);
+        free(host);
+        host = calloc(1, bytes);
+        if (host == NULL)
+            TRY(err_set(err, ST_NOMEM, "out of memory for a rope table of %u positions", m->opt.max_len));
+        TRY(rope_table_fill(&m->in->ropes[i], store, m->opt.max_len, host, err));
+        TRY(gpu_upload(m->gpu, (uint8_t *)m->tables.ptr + m->rope_at[i], host, bytes, err));
+        TRY(gpu_sync(m->gpu, err));
+    }
+done:
+    free(host);
+    return st;
+}
+
+static Status check_options(const ModelOptions *o, Err *err)
+{
+    if (o->max_rows == 0 || o->max_rows > 65536 || o->max_seqs == 0 || o->max_seqs > 1024 || o->max_outs == 0 ||
+        o->max_outs > o->max_rows || o->max_len == 0 || o->max_len > (1u << 24) || o->kv_blocks == 0 ||
+        o->kv_blocks > INT32_MAX / KV_BLOCK_TOKENS)
+        return err_set(err, ST_INVALID,
+                       "model bounds out of range: max_rows %u (1..65536), max_seqs %u (1..1024), max_outs %u "
+                       "(1..max_rows), max_len %u "
+                       "(1..16777216), kv_blocks %u (1..134217727)",
+                       o->max_rows, o->max_seqs, o->max_outs, o->max_len, o->kv_blocks);
+    return ST_OK;
+}
+
+Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightStore *store, GpuBackend *gpu,
+                 const ModelOptions *opt, const Log *log, Err *err)
+{
+    Status st = ST_OK;
+    Model *m = NULL;
+    const Plan *plans[MAX_PLANS];
+    int64_t vocab = 0;
+
+    TRY(check_options(opt, err));
+    m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for the model");
+    m->in = in;
+    m->gpu = gpu;
+    m->opt = *opt;
+    instance_dim(in, "vocab", &vocab);
+    m->vocab = (uint32_t)vocab;
+    TRY(lower_all(m, fs, err));
+    for (uint32_t i = 0; i < m->n_plans; i++)
+        plans[i] = m->plans[i].plan;
+    TRY(memory_predict(&m->memory, plans, m->n_plans, opt->kv_blocks, err));
+    TRY(load_plan_new(&m->load, plans, m->n_plans, err));
+    TRY(allocate(m, err));
+    TRY(load_run(m->load, store, gpu, m->weights, err));
+    TRY(fill_tables(m, store, err));
+    for (uint32_t i = 0; i < m->n_plans; i++)
+        TRY(bind_plan(m, &m->plans[i], err));
+    log_info(log,
+             "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB activations, %.1f MiB tables; "
+             "allocated as predicted",
+             (double)m->memory.weights / 1048576, (double)m->memory.kv / 1048576, opt->kv_blocks,
+             (double)m->memory.activations / 1048576, (double)(m->memory.tables + m->memory.inputs) / 1048576);
+    *out = m;
+    m = NULL;
+done:
+    model_free(m);
+    return st;
+}
+
+void model_free(Model *m)
+{
+    if (m == NULL)
+        return;
+    for (uint32_t i = 0; i < MAX_PLANS; i++) {
+        plan_free(m->plans[i].plan);
+        free(m->plans[i].launches);
+        free(m->plans[i].args);
+    }
+    load_plan_free(m->load);
+    gpu_mem_free(m->gpu, &m->weights);
+    gpu_mem_free(m->gpu, &m->kv);
+    gpu_mem_free(m->gpu, &m->arena);
+    gpu_mem_free(m->gpu, &m->tables);
+    gpu_mem_free(m->gpu, &m->inputs);
+    for (int p = 0; p < 4; p++)
+        free(m->state_at[p]);
+    free(m->rope_at);
+    free(m);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------ */
+
+static Status bad_step(Err *err, const char *what, long long value, long long limit)
+{
+    return err_set(err, ST_INVALID, "step: %s is %lld, which must be below %lld", what, value, limit);
+}
+
+/* Every index that a kernel will follow is checked here, once. */
+static Status check_step(const Model *m, const StepInput *s, Err *err)
+{
+    uint32_t max_blocks = shape_max_blocks(&m->widest);
+    int64_t slots = (int64_t)m->opt.kv_blocks * KV_BLOCK_TOKENS;
+
+    if (s->rows == 0 || s->rows > m->widest.max_rows)
+        return bad_step(err, "the number of rows", s->rows, (long long)m->widest.max_rows + 1);
+    if (s->seqs == 0 || s->seqs > m->opt.max_seqs || s->seqs > s->rows)
+        return bad_step(err, "the number of sequences", s->seqs, (long long)m->opt.max_seqs + 1);
+    if (s->outs > s->rows || s->outs > m->widest.max_outs)
+        return bad_step(err, "the number of outputs", s->outs, (long long)m->widest.max_outs + 1);
+    if (s->seq_start[0] != 0 || s->seq_start[s->seqs] != (int32_t)s->rows)
+        return bad_step(err, "the first or last sequence's start", s->seq_start[0], 1);
+    for (uint32_t q = 0; q < s->seqs; q++) {
+        int32_t from = s->seq_start[q], to = s->seq_start[q + 1];
+        if (from >= to || to > (int32_t)s->rows)
+            return bad_step(err, "a sequence's start", from, to);
+        for (int32_t r = from; r < to; r++) {
+            if (s->row_seq[r] != (int32_t)q)
+                return bad_step(err, "a row's sequence", s->row_seq[r], q + 1);
+            if (s->positions[r] < 0 || s->positions[r] >= (int32_t)m->opt.max_len ||
+                s->positions[r] != s->positions[from] + (r - from))
+                return bad_step(err, "a position", s->positions[r], m->opt.max_len);
+            if (s->tokens[r] < 0 || s->tokens[r] >= (int32_t)m->vocab)
+                return bad_step(err, "a token", s->tokens[r], m->vocab);
+            if (s->slots[r] < 0 || s->slots[r] >= slots)
+                return bad_step(err, "a KV slot", s->slots[r], slots);
+        }
+        int32_t blocks = s->positions[to - 1] / KV_BLOCK_TOKENS + 1;
+        for (int32_t b = 0; b < blocks; b++) {
+            int32_t phys = s->block_table[(size_t)q * max_blocks + (size_t)b];
+            if (phys < 0 || phys >= (int32_t)m->opt.kv_blocks)
+                return bad_step(err, "a KV block", phys, m->opt.kv_blocks);
+        }
+    }
+    for (uint32_t o = 0; o < s->outs; o++)
+        if (s->out_rows[o] < (o ? s->out_rows[o - 1] + 1 : 0) || s->out_rows[o] >= (int32_t)s->rows)
+            return bad_step(err, "an output row", s->out_rows[o], s->rows);
+    return ST_OK;
+}
+
+static Status upload_inputs(Model *m, const StepInput *s, Err *err)
+{
+    Status st = ST_OK;
+    const struct {
+        StepTable table;
+        const int32_t *from;
+        size_t n;
+    } in[] = {{STEP_TOKENS, s->tokens, s->rows},
+              {STEP_POSITIONS, s->positions, s->rows},
+              {STEP_SLOTS, s->slots, s->rows},
+              {STEP_ROW_SEQ, s->row_seq, s->rows},
+              {STEP_SEQ_START, s->seq_start, s->seqs + 1u},
+              {STEP_BLOCK_TABLE, s->block_table, (size_t)s->seqs * shape_max_blocks(&m->widest)},
+              {STEP_OUT_ROWS, s->out_rows, s->outs}};
+
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++)
+        if (in[i].n)
+            TRY(gpu_upload(m->gpu, (uint8_t *)m->inputs.ptr + m->input_at[in[i].table], in[i].from,
+                           in[i].n * sizeof(int32_t), err));
+done:
+    return st;
+}
+
+static BoundPlan *choose_plan(Model *m, const StepInput *s)
+{
+    if (s->rows == s->seqs)
+        for (uint32_t i = 0; i + 1 < m->n_plans; i++)
+            if (s->rows <= m->plans[i].plan->shape.max_rows)
+                return &m->plans[i];
+    return &m->plans[m->n_plans - 1];
+}
+
+Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
+{
+    Status st = ST_OK;
+    BoundPlan *bp = choose_plan(m, step);
+
+    TRY(check_step(m, step, err));
+    TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
+    TRY(upload_inputs(m, step, err));
+    uint32_t end = step->outs ? bp->n_launches : bp->head_at;
+    for (uint32_t i = 0; i < end; i++)
+        if (!bp->launches[i].skip)
+            TRY(gpu_launch(m->gpu, bp->launches[i].kernel, &bp->launches[i].launch, err));
+    if (step->outs && logits)
+        TRY(gpu_download(m->gpu, logits, (uint8_t *)m->arena.ptr + bp->plan->logits_offset,
+                         (size_t)step->outs * m->vocab * sizeof(float), err));
+    TRY(gpu_sync(m->gpu, err));
+done:
+    return st;
+}
+
+/* ---- facts ------------------------------------------------------------------------------------------------------ */
+
+const Instance *model_instance(const Model *m)
+{
+    return m->in;
+}
+
+const MemoryPlan *model_memory(const Model *m)
+{
+    return &m->memory;
+}
+
+const ModelOptions *model_options(const Model *m)
+{
+    return &m->opt;
+}
+
+uint32_t model_vocab(const Model *m)
+{
+    return m->vocab;
+}
+
+const Plan *model_plan(const Model *m, uint32_t decode_rows)
+{
+    for (uint32_t i = 0; decode_rows && i + 1 < m->n_plans; i++)
+        if (decode_rows <= m->plans[i].plan->shape.max_rows)
+            return m->plans[i].plan;
+    return m->plans[m->n_plans - 1].plan;
+}
+
+static uint64_t block_weight_bytes(const PlanBlock *b)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < b->n_steps; i++)
+        sum += b->steps[i].weight_bytes;
+    return sum;
+}
+
+uint64_t model_step_weight_bytes(const Model *m)
+{
+    const Plan *p = model_plan(m, 1);
+    uint64_t sum = block_weight_bytes(&p->head); /* the stem reads one row of the table */
+    for (uint32_t l = 0; l < m->in->n_layers; l++)
+        sum += block_weight_bytes(&p->blocks[m->in->layers[l].block]);
+    return sum;
+}

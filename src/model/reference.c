@@ -1,0 +1,357 @@
+/* reference.c - walks the instance's blocks in program order, one node at a time, all rows of the call in each node.
+ *
+ * Values live in one array of doubles per edge, freed with the block. Weights are read and decoded at each use, a row at a time from
+ * one whole-tensor buffer: slow, small and independent of every layout. KV is kept in double for every token so far. */
+#include "model/reference.h"
+#include "model/binding.h"
+#include "model/reference_ops.h"
+#include "model/rope_table.h"
+#include "weights/decode.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct KvArray {
+    double *k, *v;         /* [max_len][heads * width] */
+    uint32_t k_row, v_row; /* elements a token */
+} KvArray;
+
+typedef struct RopeTable {
+    double *inv_freq, scale;
+} RopeTable;
+
+struct Reference {
+    const Instance *in;
+    WeightStore *store;
+    uint32_t max_len, len;
+    KvArray *kv;      /* [n_states] */
+    RopeTable *ropes; /* [n_ropes] */
+};
+
+/* One tensor's bytes while a node uses it. */
+typedef struct Matrix {
+    uint8_t *bytes;
+    const TensorInfo *info;
+    const InstanceBinding *binding;
+    uint64_t row_bytes, k;
+} Matrix;
+
+static void matrix_release(Matrix *m)
+{
+    free(m->bytes);
+    m->bytes = NULL;
+}
+
+static Status matrix_open(Reference *r, const InstanceBinding *b, uint64_t k, Matrix *out, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {.binding = b, .k = k};
+
+    m.info = store_find(r->store, b->tensor);
+    if (m.info == NULL)
+        return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", r->store->path,
+                       b->tensor);
+    if (!dtype_row_bytes(m.info->dtype, k, &m.row_bytes))
+        return err_set(err, ST_FORMAT, "%s: tensor %s: rows of %llu do not fit format %s", r->store->path, b->tensor,
+                       (unsigned long long)k, dtype_name(m.info->dtype));
+    m.bytes = malloc(m.info->bytes);
+    if (m.bytes == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for tensor %s", b->tensor);
+    TRY(store_read(r->store, m.info, 0, m.bytes, m.info->bytes, err));
+    *out = m;
+    return ST_OK;
+done:
+    matrix_release(&m);
+    return st;
+}
+
+static void matrix_row(const Matrix *m, uint64_t row, float *out)
+{
+    dtype_row_to_f32(m->info->dtype, m->bytes + binding_row(m->binding, row) * m->row_bytes, m->k, out);
+}
+
+/* A vector slot of a node as floats, or NULL when absent. *out is malloc'd. */
+static Status node_vector(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                          const char *slot, float **out, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {0};
+    int s = op_weight(n->op, slot), w = s < 0 ? -1 : n->weight[s];
+
+    *out = NULL;
+    if (w < 0)
+        return ST_OK;
+    TRY(matrix_open(r, &bind[w], b->weights[w].k, &m, err));
+    *out = malloc(sizeof(float) * m.k);
+    if (*out == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for tensor %s", bind[w].tensor));
+    matrix_row(&m, 0, *out);
+done:
+    matrix_release(&m);
+    return st;
+}
+
+static Status run_linear(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                         uint32_t rows, const double *x, double *y, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {0};
+    float *row = NULL, *bias = NULL;
+    int w = n->weight[op_weight(n->op, "weight")];
+    uint32_t width = b->edges[n->out[0]].width, k = (uint32_t)b->weights[w].k;
+    bool head = n->op->kind == OP_LM_HEAD;
+    double scale = head ? node_param(n, "scale") : 1.0, cap = head ? node_param(n, "softcap") : 0.0;
+
+    TRY(matrix_open(r, &bind[w], k, &m, err));
+    TRY(node_vector(r, b, bind, n, "bias", &bias, err));
+    row = malloc(sizeof(float) * k);
+    if (row == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for a row of %s", bind[w].tensor));
+    for (uint32_t i = 0; i < width; i++) {
+        matrix_row(&m, i, row);
+        for (uint32_t t = 0; t < rows; t++) {
+            double v = ref_dot(x + (size_t)t * k, row, k) + (bias ? (double)bias[i] : 0.0);
+            y[(size_t)t * width + i] = ref_logit(v, scale, cap);
+        }
+    }
+done:
+    free(row);
+    free(bias);
+    matrix_release(&m);
+    return st;
+}
+
+static Status run_embed(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                        uint32_t rows, const int32_t *ids, double *y, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {0};
+    int w = n->weight[0];
+    uint32_t width = b->edges[n->out[0]].width;
+    float *row = malloc(sizeof(float) * width);
+
+    if (row == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for an embedding row");
+    TRY(matrix_open(r, &bind[w], width, &m, err));
+    for (uint32_t t = 0; t < rows; t++) {
+        matrix_row(&m, (uint64_t)ids[t], row);
+        ref_embed(y + (size_t)t * width, row, width, node_param(n, "scale"));
+    }
+done:
+    free(row);
+    matrix_release(&m);
+    return st;
+}
+
+static Status run_norm(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                       uint32_t rows, const double *x, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *w = NULL;
+    uint32_t width = b->edges[n->out[0]].width;
+    uint32_t group = n->op->kind == OP_QK_NORM ? (uint32_t)node_param(n, "group") : width;
+
+    TRY(node_vector(r, b, bind, n, "weight", &w, err));
+    for (uint32_t t = 0; t < rows; t++)
+        ref_qk_norm(y + (size_t)t * width, x + (size_t)t * width, w, width, group, node_param(n, "eps"),
+                    node_param(n, "offset"));
+done:
+    free(w);
+    return st;
+}
+
+static Status run_attention(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                            const KvArray *kv, uint32_t rows, const double *q, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *sinks = NULL;
+    double *score = malloc(sizeof(double) * r->max_len);
+    uint32_t heads = (uint32_t)node_param(n, "n_heads"), kv_heads = (uint32_t)node_param(n, "n_kv_heads");
+    uint32_t hd = (uint32_t)node_param(n, "head_dim"), window = (uint32_t)node_param(n, "window");
+
+    if (score == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for attention scores");
+    TRY(node_vector(r, b, bind, n, "sinks", &sinks, err));
+    for (uint32_t t = 0; t < rows; t++) {
+        uint32_t end = r->len + t + 1, first = window && end > window ? end - window : 0;
+        for (uint32_t h = 0; h < heads; h++) {
+            size_t kvh = h / (heads / kv_heads), at = (size_t)t * heads * hd + (size_t)h * hd;
+            ref_attention(y + at, q + at, kv->k + (size_t)first * kv->k_row + kvh * hd,
+                          kv->v + (size_t)first * kv->v_row + kvh * hd, end - first, kv->k_row, hd,
+                          node_param(n, "scale"), node_param(n, "softcap"), sinks ? (double)sinks[h] : -INFINITY,
+                          score);
+        }
+    }
+done:
+    free(score);
+    free(sinks);
+    return st;
+}
+
+static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, uint32_t state_base,
+                       const InstanceNode *n, uint32_t rows, const int32_t *ids, double **values, Err *err)
+{
+    const double *x = values[n->in[0]], *x1 = n->op->n_in > 1 ? values[n->in[1]] : NULL;
+    double *y = n->op->n_out ? values[n->out[0]] : NULL;
+    uint32_t width = n->op->n_out ? b->edges[n->out[0]].width : 0;
+    KvArray *kv = n->state >= 0 ? &r->kv[state_base + (uint32_t)n->state] : NULL;
+
+    switch (n->op->kind) {
+    case OP_EMBED:
+        return run_embed(r, b, bind, n, rows, ids, y, err);
+    case OP_RMS_NORM:
+    case OP_QK_NORM:
+        return run_norm(r, b, bind, n, rows, x, y, err);
+    case OP_LINEAR:
+    case OP_LM_HEAD:
+        return run_linear(r, b, bind, n, rows, x, y, err);
+    case OP_RESIDUAL_ADD:
+        ref_residual_add(y, x, x1, rows * width, node_param(n, "scale"));
+        return ST_OK;
+    case OP_SILU_MUL:
+        ref_silu_mul(y, x, x1, rows * width);
+        return ST_OK;
+    case OP_ROPE:
+        for (uint32_t o = 0; o < 2; o++) {
+            uint32_t w = b->edges[n->out[o]].width;
+            const RopeTable *table = &r->ropes[n->table];
+            memcpy(values[n->out[o]], values[n->in[o]], sizeof(double) * rows * w);
+            for (uint32_t t = 0; t < rows; t++)
+                ref_rope(values[n->out[o]] + (size_t)t * w, w, (uint32_t)node_param(n, "head_dim"),
+                         r->in->ropes[n->table].dims / 2, table->inv_freq, table->scale, r->len + t,
+                         node_param(n, "style") != 0);
+        }
+        return ST_OK;
+    case OP_KV_WRITE:
+        memcpy(kv->k + (size_t)r->len * kv->k_row, x, sizeof(double) * rows * kv->k_row);
+        memcpy(kv->v + (size_t)r->len * kv->v_row, x1, sizeof(double) * rows * kv->v_row);
+        return ST_OK;
+    case OP_PAGED_ATTENTION:
+        return run_attention(r, b, bind, n, kv, rows, x, y, err);
+    case OP_ACT_QUANT: /* lowering puts it in; no instance holds it */
+    case OP_COUNT:
+        break;
+    }
+    return err_set(err, ST_UNSUPPORTED, "the reference has no function for op %s (node %s)", n->op->name, n->id);
+}
+
+/* Runs a block on x (NULL for the stem) and hands back its out edge, malloc'd. */
+static Status run_block(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, uint32_t state_base,
+                        uint32_t rows, const int32_t *ids, const double *x, double **out, Err *err)
+{
+    Status st = ST_OK;
+    double **values = calloc(b->n_edges, sizeof *values);
+
+    if (values == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for the values of block %s", b->name);
+    for (uint32_t i = 0; i < b->n_edges; i++) {
+        values[i] = calloc((size_t)rows * (b->edges[i].width ? b->edges[i].width : 1), sizeof(double));
+        if (values[i] == NULL)
+            TRY(err_set(err, ST_NOMEM, "out of memory for the values of block %s", b->name));
+    }
+    if (x)
+        memcpy(values[b->in_edge], x, sizeof(double) * rows * b->edges[b->in_edge].width);
+    for (uint32_t i = 0; i < b->n_nodes; i++)
+        TRY(run_node(r, b, bind, state_base, &b->nodes[i], rows, ids, values, err));
+    *out = values[b->out_edge];
+    values[b->out_edge] = NULL;
+done:
+    for (uint32_t i = 0; i < b->n_edges; i++)
+        free(values[i]);
+    free(values);
+    return st;
+}
+
+Status reference_new(Reference **out, const Instance *in, WeightStore *store, uint32_t max_len, Err *err)
+{
+    Status st = ST_OK;
+    Reference *r = calloc(1, sizeof *r);
+
+    if (r == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for the reference interpreter");
+    *r = (Reference){.in = in, .store = store, .max_len = max_len};
+    r->kv = calloc(in->n_states ? in->n_states : 1, sizeof *r->kv);
+    r->ropes = calloc(in->n_ropes ? in->n_ropes : 1, sizeof *r->ropes);
+    if (r->kv == NULL || r->ropes == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for the reference interpreter"));
+    for (uint32_t l = 0; l < in->n_layers; l++) {
+        const InstanceBlock *b = &in->blocks[in->layers[l].block];
+        for (uint32_t s = 0; s < b->n_states; s++) {
+            KvArray *kv = &r->kv[in->layers[l].state_base + s];
+            kv->k_row = b->states[s].parts[0].heads * b->states[s].parts[0].width;
+            kv->v_row = b->states[s].parts[1].heads * b->states[s].parts[1].width;
+            kv->k = calloc((size_t)max_len * kv->k_row, sizeof(double));
+            kv->v = calloc((size_t)max_len * kv->v_row, sizeof(double));
+            if (kv->k == NULL || kv->v == NULL)
+                TRY(err_set(err, ST_NOMEM, "out of memory for the reference's KV of %u tokens", max_len));
+        }
+    }
+    for (uint32_t i = 0; i < in->n_ropes; i++) {
+        r->ropes[i].inv_freq = calloc(in->ropes[i].dims / 2, sizeof(double));
+        if (r->ropes[i].inv_freq == NULL)
+            TRY(err_set(err, ST_NOMEM, "out of memory for the rope frequencies"));
+        TRY(rope_table_frequencies(&in->ropes[i], store, r->ropes[i].inv_freq, &r->ropes[i].scale, err));
+    }
+    *out = r;
+    r = NULL;
+done:
+    reference_free(r);
+    return st;
+}
+
+void reference_free(Reference *r)
+{
+    if (r == NULL)
+        return;
+    for (uint32_t i = 0; r->kv && i < r->in->n_states; i++) {
+        free(r->kv[i].k);
+        free(r->kv[i].v);
+    }
+    for (uint32_t i = 0; r->ropes && i < r->in->n_ropes; i++)
+        free(r->ropes[i].inv_freq);
+    free(r->kv);
+    free(r->ropes);
+    free(r);
+}
+
+void reference_reset(Reference *r)
+{
+    r->len = 0;
+}
+
+Status reference_forward(Reference *r, const int32_t *ids, uint32_t n, float *logits, float *hidden, Err *err)
+{
+    Status st = ST_OK;
+    const Instance *in = r->in;
+    double *x = NULL, *y = NULL;
+    int64_t vocab = 0;
+
+    if (n == 0 || n > r->max_len - r->len)
+        return err_set(err, ST_INVALID, "the reference holds %u tokens; %u more do not fit behind %u", r->max_len, n,
+                       r->len);
+    instance_dim(in, "vocab", &vocab);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return err_set(err, ST_INVALID, "token %d is outside the vocabulary of %lld", ids[i], (long long)vocab);
+
+    TRY(run_block(r, &in->stem, in->stem_bindings, 0, n, ids, NULL, &x, err));
+    for (uint32_t l = 0; l < in->n_layers; l++) {
+        const InstanceLayer *layer = &in->layers[l];
+        const InstanceBlock *b = &in->blocks[layer->block];
+        TRY(run_block(r, b, layer->bindings, layer->state_base, n, ids, x, &y, err));
+        free(x);
+        x = y;
+        y = NULL;
+        size_t count = (size_t)n * b->edges[b->out_edge].width;
+        for (size_t i = 0; hidden && i < count; i++)
+            hidden[l * count + i] = (float)x[i];
+    }
+    TRY(run_block(r, &in->head, in->head_bindings, 0, n, ids, x, &y, err));
+    for (size_t i = 0; i < (size_t)n * (size_t)vocab; i++)
+        logits[i] = (float)y[i];
+    r->len += n;
+done:
+    free(x);
+    free(y);
+    return st;
+}

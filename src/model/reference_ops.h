@@ -1,0 +1,34 @@
+/* reference_ops.h - what every op of the signature means, one plain function each: double in, double out, sums in index order.
+ * These define the numbers; kernels are tested against them on the same inputs. Matrices come as f32 rows through a reader, since
+ * a stored weight is exactly a float (weights/decode.h).
+ * Owns: nothing.   Thread: any. */
+#ifndef METRALE_MODEL_REFERENCE_OPS_H
+#define METRALE_MODEL_REFERENCE_OPS_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* y[width] = scale * row[width] */
+void ref_embed(double *y, const float *row, uint32_t width, double scale);
+/* y = x * (w + offset) / sqrt(mean(x^2) + eps); y may be x */
+void ref_rms_norm(double *y, const double *x, const float *w, uint32_t width, double eps, double offset);
+/* rms_norm of each `group` elements; y may be x */
+void ref_qk_norm(double *y, const double *x, const float *w, uint32_t width, uint32_t group, double eps, double offset);
+/* y = a + scale * d */
+void ref_residual_add(double *y, const double *a, const double *d, uint32_t width, double scale);
+/* x . w over k */
+double ref_dot(const double *x, const float *w, uint32_t k);
+/* What blocks of 32 in format i8/32 keep of x: d * round(x / d), d = max|x| / 127 in f32. width a multiple of 32; y may be x */
+void ref_act_quant_i8(double *y, const double *x, uint32_t width);
+/* y = g / (1 + e^-g) * u */
+void ref_silu_mul(double *y, const double *g, const double *u, uint32_t width);
+/* Rotates the first 2 * pairs elements of each head by angle position * inv_freq[i], cos and sin times scale.
+ * neox pairs (i, i + pairs), interleaved (2i, 2i + 1); in place */
+void ref_rope(double *x, uint32_t width, uint32_t head_dim, uint32_t pairs, const double *inv_freq, double scale,
+              uint32_t position, bool interleaved);
+/* One query head over n tokens: k, v [n][stride] of which head_dim are this head's; positions of the tokens are first .. first + n - 1
+ * and all of them are seen. sink: an extra score that takes weight, or -INFINITY. softcap 0: none. score is scratch [n] */
+void ref_attention(double *y, const double *q, const double *k, const double *v, uint32_t n, uint32_t stride,
+                   uint32_t head_dim, double scale, double softcap, double sink, double *score);
+/* scale * y, then cap * tanh(y / cap) when cap > 0 */
+double ref_logit(double y, double scale, double softcap);
+#endif
