@@ -62,3 +62,11 @@ foreach(script ${architecture_checks})
     add_test(NAME architecture/${x}_can_fail COMMAND sh ${script} --self-test)
     metrale_test_case(architecture/${x}_can_fail architecture 120)
 endforeach()
+
+# tests/tools/<x>.sh SOURCE_DIR tests a script of tools/.
+file(GLOB tool_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.sh)
+foreach(script ${tool_tests})
+    cmake_path(GET script STEM x)
+    add_test(NAME tools/${x} COMMAND sh ${script} ${PROJECT_SOURCE_DIR})
+    metrale_test_case(tools/${x} tools 120)
+endforeach()
