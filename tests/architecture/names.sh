@@ -3,7 +3,7 @@
 #
 # The names come from the tree: each circuits/<arch>.toml gives an architecture, each `entry = "..."` of a FAMILIES.toml
 # gives a kernel. None may stand in the code of src/, as an identifier, a part of one, or in a string. Comments may
-# use them as examples.
+# use them as examples. An entry that is called like its op (rms_norm) is not told from it: ops are the signature, which is C.
 set -eu
 # shellcheck source-path=SCRIPTDIR source=../support/self_test.sh
 . "$(dirname "$0")/../support/self_test.sh"
@@ -19,9 +19,15 @@ architectures() {
     done
 }
 
-entries() {
+# values ROOT KEY: each string that a FAMILIES.toml gives to KEY
+values() {
     find "$1/kernels" -name FAMILIES.toml -exec cat {} + 2>/dev/null |
-        sed -n 's/^\(.*[{,; \t]\)\{0,1\}entry[ \t]*=[ \t]*"\([A-Za-z0-9_]*\)".*/\2/p' | sort -u
+        sed -n 's/^\([^#]*[{,; \t]\)\{0,1\}'"$2"'[ \t]*=[ \t]*"\([A-Za-z0-9_]*\)".*/\2/p' | sort -u
+}
+
+entries() {
+    values "$1" op >names.op
+    values "$1" entry | grep -vxFf names.op || :
 }
 
 # code FILE: without comments, each line behind FILE:LINE:
@@ -67,15 +73,20 @@ self_test() {
         plant "$tree/kernels/avx2/common/FAMILIES.toml" <<'END'
 [[family]]
 id = "linear_w4"
+op = "linear"
 [[family.point]]
 entry = "linear_w4_rows8" ; module = "linear_w4"
+[[family]]
+op    = "rope"
+[[family.point]]
+entry = "rope"
 END
     done
     plant good/src/model/a.c <<'END'
 /* circuits/llama.toml is an example,
  * linear_w4_rows8 too */
 int llama3; // llama
-const char *x = "linear_w4";
+const char *x = "linear_w4", *y = "rope";
 END
     expect_clean good
     plant arch/src/model/a.c <<'END'
