@@ -7,8 +7,8 @@
  * Block-local scratch belongs to the worker, not to the block: each worker has one area, grown before the launch that
  * asks for more, so that a kernel never allocates and a launch that cannot have its scratch fails before it starts.
  *
- * No graphs: replaying one would save nothing, since a launch is a function call (an empty grid of two blocks on two
- * threads takes 0.3 us hot, of one block 0.01 us). */
+ * No graphs: replaying one would save nothing, since a launch is a function call. An empty launch on two Zen 4 cores
+ * takes 0.25 us for a grid of two blocks, under 0.03 us for one block, and 3 to 9 us when the worker was asleep. */
 #include "core/clock.h"
 #include "gpu/gpu.h"
 #include "gpu/host.h"

@@ -33,7 +33,9 @@ void *host_alloc(size_t bytes)
     if (lead)
         munmap(base, lead);
     munmap(base + lead + want, mapped - lead - want);
-    (void)madvise(base + lead, want, MADV_HUGEPAGE); /* refused: small pages, slower, not wrong */
+    /* 512 MiB on a noisy Zen 4 host: sums in order 0 to 28% faster (median 12%), random bytes 200 ns against 250.
+     * Refused, it is slower, not wrong. */
+    (void)madvise(base + lead, want, MADV_HUGEPAGE);
     return base + lead;
 }
 

@@ -273,7 +273,7 @@ Status pool_new(Pool **out, unsigned n_threads, Err *err)
     pool_place(p);
 
     for (unsigned i = 1; i < n_threads; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "gpu-cpu-%u", i);
         p->workers[i].pool = p;
         p->workers[i].index = i;
