@@ -238,17 +238,18 @@ static const GpuOps cpu_ops = {
 Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads, Err *err)
 {
     Status st = ST_OK;
+    size_t name_len = strlen(class_name);
     uint64_t mem_free;
     GpuCpu *c = NULL;
 
-    if (strlen(class_name) >= NAME_CAP)
+    if (name_len >= NAME_CAP)
         return err_set(err, ST_INVALID, "The hardware class name %s is longer than %d bytes.", class_name,
                        NAME_CAP - 1);
     c = calloc(1, sizeof *c);
     if (!c)
         return err_set(err, ST_NOMEM, "Out of host memory for the cpu backend.");
     c->base.ops = &cpu_ops;
-    strcpy(c->class_name, class_name);
+    memcpy(c->class_name, class_name, name_len + 1);
     host_cpu_name(c->device, sizeof c->device);
     host_memory("", &c->mem_total, &mem_free);
     TRY(pool_new(&c->pool, n_threads, err));

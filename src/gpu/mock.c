@@ -304,14 +304,16 @@ static const GpuOps mock_ops = {
 
 Status gpu_mock_new(GpuBackend **out, const char *class_name, Err *err)
 {
-    if (strlen(class_name) >= NAME_CAP)
+    size_t name_len = strlen(class_name);
+
+    if (name_len >= NAME_CAP)
         return err_set(err, ST_INVALID, "The hardware class name %s is longer than %d bytes.", class_name,
                        NAME_CAP - 1);
     GpuMock *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(err, ST_NOMEM, "Out of host memory for the mock backend.");
     m->base.ops = &mock_ops;
-    strcpy(m->class_name, class_name);
+    memcpy(m->class_name, class_name, name_len + 1);
     *out = &m->base;
     return ST_OK;
 }
