@@ -31,11 +31,11 @@ static bool lookup_max(void *ctx, const char *name, int64_t *out)
     return match_value(s->l, s->b, s->m, s->m->point, name, out);
 }
 
-static Status eval_max(const Scope *s, const Expr *e, const char *what, int64_t lo, int64_t hi, int64_t *out, Err *err)
+static Status eval_max(Scope *s, const Expr *e, const char *what, int64_t lo, int64_t hi, int64_t *out, Err *err)
 {
     const Family *f = s->m->rule->family;
     Err inner;
-    Status st = expr_eval(e, lookup_max, (void *)(uintptr_t)s, out, &inner);
+    Status st = expr_eval(e, lookup_max, s, out, &inner);
 
     if (st != ST_OK)
         return err_set(err, st, "%s:%u: family %s, entry %s, %s: %s", f->file, f->line, f->id, s->m->point->entry, what,
@@ -51,7 +51,7 @@ static Status eval_max(const Scope *s, const Expr *e, const char *what, int64_t 
 
 Status bind_workspace(const Lowering *l, const LowerBlock *b, const Match *m, uint64_t *bytes, Err *err)
 {
-    const Scope s = {l, b, m};
+    Scope s = {l, b, m};
     int64_t v;
     Status st = eval_max(&s, m->point->workspace, "workspace", 0, INT64_MAX / 4, &v, err);
 
@@ -98,7 +98,7 @@ static void each_name(const PlanStep *step, void (*seen)(void *ctx, const char *
             expr_names(step->args[i].expr, seen, list);
 }
 
-static Status bind_scope(PlanStep *step, const Scope *s, Err *err)
+static Status bind_scope(PlanStep *step, Scope *s, Err *err)
 {
     PlanScope *scope = ARENA_NEW(s->l->arena, PlanScope);
     NameList list = {0};
@@ -129,7 +129,7 @@ static void see_dynamic(void *ctx, const char *name)
     *(bool *)ctx |= is_dynamic(name);
 }
 
-static Status bind_expr(PlanArg *out, const Scope *s, const Expr *e, Err *err)
+static Status bind_expr(PlanArg *out, Scope *s, const Expr *e, Err *err)
 {
     bool dynamic = false;
     int64_t v;
@@ -146,7 +146,7 @@ static Status bind_expr(PlanArg *out, const Scope *s, const Expr *e, Err *err)
     return ST_OK;
 }
 
-static Status bind_state(PlanArg *out, const Scope *s, const InstanceNode *node, const char *part, Err *err)
+static Status bind_state(PlanArg *out, Scope *s, const InstanceNode *node, const char *part, Err *err)
 {
     const InstanceState *state;
 
@@ -187,7 +187,7 @@ static void bind_buffer(PlanArg *out, uint64_t offset)
     out->offset = offset == UINT64_MAX ? 0 : offset;
 }
 
-static Status bind_arg(PlanArg *out, const Scope *s, const FamilyArg *arg, const BlockBuffers *buffers, uint32_t step,
+static Status bind_arg(PlanArg *out, Scope *s, const FamilyArg *arg, const BlockBuffers *buffers, uint32_t step,
                        Err *err)
 {
     const InstanceBlock *b = s->b->block;
@@ -235,7 +235,7 @@ static Status bind_arg(PlanArg *out, const Scope *s, const FamilyArg *arg, const
     return err_set(err, ST_INVALID, "argument '%s' has an unknown kind of binding", arg->name);
 }
 
-static Status check_geometry(const Scope *s, Err *err)
+static Status check_geometry(Scope *s, Err *err)
 {
     static const int64_t grid_max[3] = {INT32_MAX, 65535,
                                         65535}; /* CUDA's limits; the CPU backend has none below them */
@@ -254,7 +254,7 @@ Status bind_step(PlanStep *out, const Lowering *l, const LowerBlock *b, const Ma
                  uint32_t step, Err *err)
 {
     const Family *f = m->rule->family;
-    const Scope s = {l, b, m};
+    Scope s = {l, b, m};
     PlanArg *args = ARENA_ARRAY(l->arena, PlanArg, f->n_args);
     const char **nodes = ARENA_ARRAY(l->arena, const char *, m->rule->n_nodes);
     Status st = ST_OK;

@@ -133,6 +133,12 @@ typedef struct NameCheck {
     const char *unknown;
 } NameCheck;
 
+static bool is_node_value(const OpDef *op, const char *rest)
+{
+    return strcmp(rest, "n") == 0 || strcmp(rest, "k") == 0 || op_param(op, rest) >= 0 ||
+           (op->reads_table && strcmp(rest, "table.dims") == 0);
+}
+
 /* Dims are known only with an instance, so a plain word passes here; a dotted one must name a node or a variable. */
 static void check_expr_name(void *ctx, const char *name)
 {
@@ -149,8 +155,7 @@ static void check_expr_name(void *ctx, const char *name)
         if (rule_var_find(c->vars, c->n_vars, var) >= 0)
             return;
     }
-    if (!rule_node(c->rule, name, &node, &rest) ||
-        (strcmp(rest, "n") != 0 && strcmp(rest, "k") != 0 && op_param(c->rule->nodes[node].op, rest) < 0))
+    if (!rule_node(c->rule, name, &node, &rest) || !is_node_value(c->rule->nodes[node].op, rest))
         c->unknown = name;
 }
 
