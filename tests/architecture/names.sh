@@ -26,8 +26,8 @@ values() {
 }
 
 entries() {
-    values "$1" op >names.op
-    values "$1" entry | grep -vxFf names.op || :
+    values "$1" op >"$tmp/op"
+    values "$1" entry | grep -vxFf "$tmp/op" || :
 }
 
 # code FILE: without comments, each line behind FILE:LINE:
@@ -40,16 +40,16 @@ code() {
 }
 
 check() {
-    architectures "$1" >names.arch
-    entries "$1" >names.entry
-    [ -s names.arch ] || { echo "no circuits/<arch>.toml in $1" && return 1; }
+    architectures "$1" >"$tmp/arch"
+    entries "$1" >"$tmp/entry"
+    [ -s "$tmp/arch" ] || { echo "no circuits/<arch>.toml in $1" && return 1; }
     # A name counts where no letter or digit touches it: llama_rope and "llama" do, llama3 is another word.
-    sed 's/.*/(^|[^A-Za-z0-9])&([^A-Za-z0-9]|$)/' names.arch >names.pattern
-    sed 's/.*/(^|[^A-Za-z0-9_])&([^A-Za-z0-9_]|$)/' names.entry >>names.pattern
+    sed 's/.*/(^|[^A-Za-z0-9])&([^A-Za-z0-9]|$)/' "$tmp/arch" >"$tmp/pattern"
+    sed 's/.*/(^|[^A-Za-z0-9_])&([^A-Za-z0-9_]|$)/' "$tmp/entry" >>"$tmp/pattern"
     (cd "$1" && find src -type f \( -name '*.c' -o -name '*.h' -o -name '*.cc' \) | sort) | while read -r file; do
         code "$1/$file" "$file"
-    done >names.code
-    if sed 's/^\([^:]*:[^:]*\):/\1 /' names.code | awk '{ place = $1; $1 = ""; print place "\t" $0 }' |
+    done >"$tmp/code"
+    if sed 's/^\([^:]*:[^:]*\):/\1 /' "$tmp/code" | awk '{ place = $1; $1 = ""; print place "\t" $0 }' |
         awk -F '\t' 'NR == FNR { pattern[n++] = tolower($0); next }
             {
                 text = tolower($2)
@@ -60,7 +60,7 @@ check() {
                         break
                     }
             }
-            END { exit faults == 0 }' names.pattern -; then
+            END { exit faults == 0 }' "$tmp/pattern" -; then
         return 1
     fi
 }
@@ -107,6 +107,8 @@ END
     expect_fault 'no circuits/<arch>.toml' bare
 }
 
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 case $1 in
 --self-test) self_test ;;
 *) check "$@" ;;
