@@ -470,6 +470,30 @@ static void gguf__a_file_reads_like_the_same_bytes_in_memory(void **state)
     str_release(&s);
 }
 
+/* Values that straddle the end of the first window, by every number of bytes. */
+static void gguf__a_value_may_straddle_the_window_anywhere(void **state)
+{
+    Str s = STR_INIT;
+    WeightStore *w = NULL;
+    Err err;
+
+    (void)state;
+    for (uint64_t pad = 0; pad < 8; pad++) {
+        head(&s, 3, 0, 2);
+        key(&s, "pad", STRING), put_u64(&s, pad), str_add(&s, "........", pad);
+        key(&s, "values", ARRAY), put_u32(&s, U64), put_u64(&s, 10000);
+        for (uint64_t i = 0; i < 10000; i++)
+            put_u64(&s, 0x0101010101010101u * (i % 100 + 1));
+        write_file("straddle.gguf", s.p, s.len);
+        assert_int_equal(store_open_config(&w, "straddle.gguf", &err), ST_OK);
+        const json_t *values = json_object_get(store_meta(w), "values");
+        for (uint64_t i = 0; i < 10000; i++)
+            assert_int_equal(json_integer_value(json_array_get(values, i)), 0x0101010101010101u * (i % 100 + 1));
+        store_free(w);
+    }
+    str_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +509,7 @@ int main(void)
         cmocka_unit_test(gguf__refuses_a_file_cut_anywhere),
         cmocka_unit_test(gguf__metadata_opens_for_other_types_and_without_data),
         cmocka_unit_test(gguf__a_file_reads_like_the_same_bytes_in_memory),
+        cmocka_unit_test(gguf__a_value_may_straddle_the_window_anywhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

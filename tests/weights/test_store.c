@@ -284,6 +284,32 @@ static void gguf__files_of_each_format_open_alone_or_in_their_folder(void **stat
     }
 }
 
+/* Golden logits are safetensors without a checkpoint around them: read whole, then parsed. */
+static void safetensors__goldens_parse_from_memory(void **state)
+{
+    WeightStore *s = NULL;
+    const TensorInfo *t;
+    int64_t id;
+    char *text;
+    size_t len;
+    Err err;
+
+    (void)state;
+    assert_int_equal(file_read(FORMATS "/gguf-q4_1-llama/golden.safetensors", 1 << 20, &text, &len, &err), ST_OK);
+    assert_int_equal(store_safetensors_parse(&s, text, len, "golden", &err), ST_OK);
+    assert_int_equal(store_need(s, "input_ids", &t, &err), ST_OK);
+    assert_int_equal(t->dtype, DT_I64);
+    assert_int_equal(store_read(s, t, 0, &id, sizeof id, &err), ST_OK);
+    assert_in_range(id, 0, 271);
+    uint64_t n_ids = t->dims[t->n_dims - 1];
+    assert_int_equal(store_need(s, "logits", &t, &err), ST_OK);
+    assert_int_equal(t->dtype, DT_F32);
+    assert_int_equal(t->dims[t->n_dims - 2], n_ids);
+    assert_int_equal(t->dims[t->n_dims - 1], 272);
+    store_free(s);
+    free(text);
+}
+
 /* A file that shrinks under an open store is an error of that read, not a signal. */
 static void file__that_became_shorter_fails_the_read(void **state)
 {
@@ -315,6 +341,7 @@ int main(void)
         cmocka_unit_test(folder__without_weights_or_config_is_refused),
         cmocka_unit_test(path__that_is_no_checkpoint_is_refused),
         cmocka_unit_test(gguf__files_of_each_format_open_alone_or_in_their_folder),
+        cmocka_unit_test(safetensors__goldens_parse_from_memory),
         cmocka_unit_test(file__that_became_shorter_fails_the_read),
     };
 
