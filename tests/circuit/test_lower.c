@@ -352,8 +352,8 @@ static void lower__a_shape_that_is_none_is_refused(void **state)
     opt.shape.min_rows = 5;
     fix_lower_fails(&m->in, fs, opt, "rows 5..4");
     opt = fix_decode(4);
-    opt.shape.max_outs = 5;
-    fix_lower_fails(&m->in, fs, opt, "5 outputs");
+    opt.shape.max_outs = 0;
+    fix_lower_fails(&m->in, fs, opt, "0 outputs");
     families_free(fs);
     fix_kernels_free(k);
     free(m);
