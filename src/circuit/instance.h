@@ -24,7 +24,8 @@ typedef struct TensorDesc {
     uint64_t dims[4]; /* slowest first */
 } TensorDesc;
 
-/* Where an instance comes from. find is NULL for a bare config: then every matrix has format `fallback`. */
+/* Where an instance comes from. find is NULL for a bare config: then every matrix has format `fallback` and every vector
+ * the format that the config names (its dtype). */
 typedef struct InstanceSource {
     const char *name;   /* file, for messages */
     const json_t *meta; /* config.json, or GGUF metadata */
@@ -34,6 +35,7 @@ typedef struct InstanceSource {
     const char *(*tensor_at)(void *ctx, size_t i);
     void *ctx;
     DType kv_format; /* DT_BF16 or DT_F32 */
+    DType fallback;  /* read only when find is NULL; DT_NONE: matrices too are as the config says */
 } InstanceSource;
 
 typedef struct InstanceEdge {
@@ -89,7 +91,7 @@ typedef enum {
                               head_dim/2): llama-arch GGUF q and k */
 } RowOrder;
 
-/* Where a layer's weight slot finds its bytes: rows [row, row + n) of the tensor. */
+/* Where a layer's weight slot finds its bytes: rows [row, row + n) of the tensor; of a vector, k elements from `row`. */
 typedef struct InstanceBinding {
     const char *tensor; /* name in the store */
     RowOrder order;

@@ -2,8 +2,9 @@
  *   default:  f_i = theta^(-2i/d)
  *   linear:   f_i / factor
  *   llama3:   three bands by wavelength: unchanged below original/high, / factor above original/low, blended between
- * (Llama 3.1 release notes) yarn:     NTK-by-parts ramp between beta_fast and beta_slow, cos and sin scaled by 0.1
- * ln(factor) + 1 or attention_factor  (Peng et al. 2023, YaRN) */
+ *             (Llama 3.1 release notes)
+ *   yarn:     NTK-by-parts ramp between beta_fast and beta_slow, cos and sin scaled by 0.1 ln(factor) + 1 or by
+ *             attention_factor (Peng et al. 2023, YaRN) */
 #ifndef METRALE_CIRCUIT_ROPE_H
 #define METRALE_CIRCUIT_ROPE_H
 #include "core/status.h"
@@ -23,6 +24,8 @@ typedef struct RopeSpec {
     const char *factors_tensor;                    /* GGUF rope_freqs: f_i is divided by its element i; NULL for none */
 } RopeSpec;
 
+/* Refuses what the formulas cannot take, so that no table ever holds a NaN. */
+Status rope_validate(const RopeSpec *spec, Err *err);
 /* inv_freq[dims/2]; *scale multiplies cos and sin. */
 Status rope_frequencies(const RopeSpec *spec, double *inv_freq, double *scale, Err *err);
 #endif

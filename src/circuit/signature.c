@@ -1,0 +1,147 @@
+/* signature.c - the table of ops. One entry for each op, in the order of OpKind, and nothing else: an op is known to the
+ * reader of circuits, to the families and to the executor by what stands here.
+ *
+ * A float parameter that is off has the value at which it changes nothing (offset 0, scale 1) or 0 where the op reads
+ * 0 as "none" (window, softcap). */
+#include "circuit/signature.h"
+#include <string.h>
+
+#define INT(n)                                                                                                         \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_INT, .required = true                                                               \
+    }
+#define INT_OR(n, v)                                                                                                   \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_INT, .default_value = (v)                                                           \
+    }
+#define FLOAT(n)                                                                                                       \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_FLOAT, .required = true                                                             \
+    }
+#define FLOAT_OR(n, v)                                                                                                 \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_FLOAT, .default_value = (v)                                                         \
+    }
+#define ENUM(n, choices)                                                                                               \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_ENUM, .required = true, .names = (choices)                                          \
+    }
+
+#define MATRIX(n)                                                                                                      \
+    {                                                                                                                  \
+        .name = (n)                                                                                                    \
+    }
+#define VECTOR(n)                                                                                                      \
+    {                                                                                                                  \
+        .name = (n), .vector = true                                                                                    \
+    }
+#define OPTIONAL_VECTOR(n)                                                                                             \
+    {                                                                                                                  \
+        .name = (n), .vector = true, .optional = true                                                                  \
+    }
+
+/* neox rotates elements (i, i + dims/2) of a head, interleaved (2i, 2i + 1). */
+static const char *const rope_styles[] = {"neox", "interleaved", NULL};
+
+static const OpDef ops[OP_COUNT] = {
+    [OP_EMBED] = {.kind = OP_EMBED,
+                  .name = "embed",
+                  .n_in = 1,
+                  .n_out = 1,
+                  .n_weights = 1,
+                  .weights = {MATRIX("weight")},
+                  .n_params = 1,
+                  .params = {FLOAT_OR("scale", 1)}},
+    [OP_RMS_NORM] = {.kind = OP_RMS_NORM,
+                     .name = "rms_norm",
+                     .n_in = 1,
+                     .n_out = 1,
+                     .n_weights = 1,
+                     .weights = {VECTOR("weight")},
+                     .n_params = 2,
+                     .params = {FLOAT("eps"), FLOAT_OR("offset", 0)}},
+    [OP_QK_NORM] = {.kind = OP_QK_NORM,
+                    .name = "qk_norm",
+                    .n_in = 1,
+                    .n_out = 1,
+                    .n_weights = 1,
+                    .weights = {VECTOR("weight")},
+                    .n_params = 3,
+                    .params = {FLOAT("eps"), INT("group"), FLOAT_OR("offset", 0)}},
+    [OP_RESIDUAL_ADD] = {.kind = OP_RESIDUAL_ADD,
+                         .name = "residual_add",
+                         .n_in = 2,
+                         .n_out = 1,
+                         .n_params = 1,
+                         .params = {FLOAT_OR("scale", 1)}},
+    [OP_LINEAR] = {.kind = OP_LINEAR,
+                   .name = "linear",
+                   .n_in = 1,
+                   .n_out = 1,
+                   .n_weights = 2,
+                   .weights = {MATRIX("weight"), OPTIONAL_VECTOR("bias")}},
+    [OP_ACT_QUANT] = {.kind = OP_ACT_QUANT, .name = "act_quant", .n_in = 1, .n_out = 1},
+    [OP_SILU_MUL] = {.kind = OP_SILU_MUL, .name = "silu_mul", .n_in = 2, .n_out = 1},
+    [OP_ROPE] = {.kind = OP_ROPE,
+                 .name = "rope",
+                 .n_in = 2,
+                 .n_out = 2,
+                 .n_params = 2,
+                 .params = {INT("head_dim"), ENUM("style", rope_styles)},
+                 .reads_table = true},
+    [OP_KV_WRITE] = {.kind = OP_KV_WRITE,
+                     .name = "kv_write",
+                     .n_in = 2,
+                     .n_out = 0,
+                     .n_params = 2,
+                     .params = {INT("n_kv_heads"), INT("head_dim")},
+                     .writes_state = true},
+    [OP_PAGED_ATTENTION] = {.kind = OP_PAGED_ATTENTION,
+                            .name = "paged_attention",
+                            .n_in = 1,
+                            .n_out = 1,
+                            .n_weights = 1,
+                            .weights = {OPTIONAL_VECTOR("sinks")},
+                            .n_params = 6,
+                            .params = {FLOAT("scale"), INT_OR("window", 0), FLOAT_OR("softcap", 0), INT("n_heads"),
+                                       INT("n_kv_heads"), INT("head_dim")},
+                            .reads_state = true},
+    [OP_LM_HEAD] = {.kind = OP_LM_HEAD,
+                    .name = "lm_head",
+                    .n_in = 1,
+                    .n_out = 1,
+                    .n_weights = 1,
+                    .weights = {MATRIX("weight")},
+                    .n_params = 2,
+                    .params = {FLOAT_OR("scale", 1), FLOAT_OR("softcap", 0)},
+                    .on_outputs = true},
+};
+
+const OpDef *op_def(OpKind kind)
+{
+    return &ops[kind];
+}
+
+const OpDef *op_find(const char *name)
+{
+    for (size_t i = 0; i < OP_COUNT; i++)
+        if (strcmp(ops[i].name, name) == 0)
+            return &ops[i];
+    return NULL;
+}
+
+int op_param(const OpDef *op, const char *name)
+{
+    for (uint32_t i = 0; i < op->n_params; i++)
+        if (strcmp(op->params[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+int op_weight(const OpDef *op, const char *name)
+{
+    for (uint32_t i = 0; i < op->n_weights; i++)
+        if (strcmp(op->weights[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
