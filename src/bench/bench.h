@@ -1,0 +1,28 @@
+/* bench.h - a workload on an engine in this process, timed step by step, beside the machine's measured copy bandwidth.
+ * C equal requests are submitted at once: N random prompt tokens, greedy, end tokens ignored, G tokens each.
+ *   prefill_tok_s  prompt tokens over the time of the steps that took prompt tokens
+ *   decode_tok_s   generated tokens over the time of the steps that took none
+ *   ttft_ms        submission to first token, median over requests
+ *   step_p50_ms..  decode steps alone
+ *   bytes_token    bytes that a decode step must read (weights once, each sequence's KV at its mean length) over its tokens
+ *   share          bytes that decode reads a second over the bytes that a copy reads and writes a second
+ * The run with the median decode rate of `repeat` runs is reported, behind one short run that is not counted.
+ * Owns: nothing.   Thread: the engine's owner; the engine must not be started. */
+#ifndef METRALE_BENCH_BENCH_H
+#define METRALE_BENCH_BENCH_H
+#include "engine/engine.h"
+
+typedef struct BenchWork {
+    uint32_t prompt, gen, concurrency, repeat;
+    uint64_t seed;
+} BenchWork;
+
+typedef struct BenchResult {
+    double prefill_tok_s, decode_tok_s, ttft_ms, step_p50_ms, step_p99_ms, bytes_token, share, copy_gb_s;
+    uint64_t tokens_hash; /* of all generated ids: the same work gives the same answer */
+} BenchResult;
+
+Status bench_run(BenchResult *out, Engine *e, Clock *clock, const BenchWork *work, double copy_gb_s, Err *err);
+/* Bytes read plus bytes written a second, in 1e9, of `threads` threads copying `bytes` in all; best of five. */
+Status bench_copy(double *gb_s, Clock *clock, unsigned threads, size_t bytes, Err *err);
+#endif

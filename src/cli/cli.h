@@ -1,0 +1,25 @@
+/* cli.h - the subcommands. Each gets argv with argv[0] = "metrale NAME" and returns the exit status: 0 done, 1 a check found faults,
+ * 2 bad input or a failure, with one sentence on stderr. */
+#ifndef METRALE_CLI_CLI_H
+#define METRALE_CLI_CLI_H
+#include "core/status.h"
+
+/* X(name, one line of help) in the order of `metrale --help`. */
+#define COMMAND_MAP(X)                                                                                                 \
+    X(serve, "serve a model over HTTP (OpenAI API)")                                                                   \
+    X(run, "answer a prompt, or chat, in the terminal")                                                                \
+    X(bench, "time prefill and decode, in this process")                                                               \
+    X(score, "compare logits with a golden file")                                                                      \
+    X(perplexity, "perplexity of a text")                                                                              \
+    X(circuit, "show, plan, memory, diff, digest of a model's circuit")                                                \
+    X(kernels, "list, show, check and explain kernel targets")                                                         \
+    X(tokenize, "text to token ids, and back")                                                                         \
+    X(version, "version, classes and targets of this binary")
+
+#define X(name, help) int cmd_##name(int argc, char **argv);
+COMMAND_MAP(X)
+#undef X
+
+/* Prints "metrale: SENTENCE" to stderr and returns 2. */
+int cli_fail(const Err *err);
+#endif

@@ -1,0 +1,345 @@
+/* loader.c - see loader.h. Here the library's parts meet files, the environment and the device. */
+#include "cli/loader.h"
+#include "cli/model_path.h"
+#include "core/file.h"
+#include "core/str.h"
+#include "weights/layout.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_CLASSES = 32, MAX_JSON_FILE = 64 << 20 };
+
+/* ---- class ------------------------------------------------------------------------------------------------------ */
+
+static size_t layers_of(const KernelRegistry *reg, const char *hw)
+{
+    for (size_t i = 0; i < reg->n_targets; i++)
+        if (strcmp(reg->targets[i].hw, hw) == 0)
+            return reg->targets[i].n_layers;
+    return 0;
+}
+
+/* The classes of the registry; one that inherits (it has more layers) before its parent, then by name. */
+static size_t classes(const KernelRegistry *reg, const char **out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < reg->n_targets && n + 1 < MAX_CLASSES; i++) {
+        size_t at = 0;
+        bool seen = false;
+        for (size_t k = 0; k < n; k++)
+            seen = seen || strcmp(out[k], reg->targets[i].hw) == 0;
+        if (seen)
+            continue;
+        while (at < n && layers_of(reg, out[at]) >= reg->targets[i].n_layers)
+            at++;
+        memmove(out + at + 1, out + at, (n - at) * sizeof *out);
+        out[at] = reg->targets[i].hw;
+        n++;
+    }
+    out[n] = NULL;
+    return n;
+}
+
+Status loader_class(const char **out, const KernelRegistry *reg, const char *wanted, Err *err)
+{
+    const char *names[MAX_CLASSES];
+    size_t n = classes(reg, names);
+    Str list = STR_INIT;
+
+    for (size_t i = 0; i < n; i++)
+        str_addf(&list, "%s%s", i ? ", " : "", names[i]);
+    if (n == 0)
+        err_set(err, ST_UNSUPPORTED,
+                "this binary was built without kernels (METRALE_SKIP_BUILD or METRALE_TARGET_*); build it with `./dev "
+                "build`");
+    else if (*wanted == '\0') {
+        *out = gpu_cpu_best_class(names);
+        if (*out == NULL)
+            err_set(err, ST_UNSUPPORTED,
+                    "this CPU can run none of the classes in this binary (%s); an x86-64-v3 CPU is the least",
+                    str_c(&list));
+    } else {
+        *out = NULL;
+        for (size_t i = 0; i < n; i++)
+            if (strcmp(names[i], wanted) == 0)
+                *out = names[i];
+        if (*out == NULL)
+            err_set(err, ST_INVALID, "--hardware %s: no such class in this binary; there are %s", wanted, str_c(&list));
+    }
+    str_release(&list);
+    return n && *out ? ST_OK : ST_UNSUPPORTED;
+}
+
+/* ---- instance --------------------------------------------------------------------------------------------------- */
+
+static bool find_tensor(void *ctx, const char *name, TensorDesc *out)
+{
+    const TensorInfo *t = store_find(ctx, name);
+    if (t == NULL)
+        return false;
+    *out = (TensorDesc){.dtype = t->dtype, .stored = dtype_name(t->dtype), .n_dims = t->n_dims};
+    memcpy(out->dims, t->dims, sizeof out->dims);
+    return true;
+}
+
+static const char *tensor_name_at(void *ctx, size_t i)
+{
+    return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
+}
+
+Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, Err *err)
+{
+    bool tensors = store_count(store) > 0;
+    InstanceSource src = {.name = store->path,
+                          .meta = store_meta(store),
+                          .gguf = store->kind == STORE_GGUF,
+                          .find = tensors ? find_tensor : NULL,
+                          .tensor_at = tensors ? tensor_name_at : NULL,
+                          .ctx = store,
+                          .kv_format = kv_format};
+    return instance_new(out, lib, &src, err);
+}
+
+/* ---- dummy weights ---------------------------------------------------------------------------------------------- */
+
+static Status declare_block(WeightStore *dummy, const InstanceBlock *b, const InstanceBinding *bind, DType format,
+                            Err *err)
+{
+    Status st = ST_OK;
+    for (uint32_t i = 0; i < b->n_weights; i++) {
+        const InstanceWeight *w = &b->weights[i];
+        uint64_t dims[2] = {w->vector ? w->k : w->n, w->k};
+        if (store_find(dummy, bind[i].tensor) == NULL) /* a tied weight is declared once */
+            TRY(store_dummy_declare(dummy, bind[i].tensor, w->vector ? DT_F32 : format, w->vector ? 1 : 2, dims, err));
+    }
+done:
+    return st;
+}
+
+/* Puts a dummy store with every tensor that the bare config's circuit names in the place of l->store. */
+static Status open_dummy(Loaded *l, const char *format, DType kv_format, Err *err)
+{
+    Status st = ST_OK;
+    Instance *bare = NULL;
+    WeightStore *dummy = NULL;
+    DType type;
+
+    if (!dtype_parse(format, &type) || !layout_takes(LAYOUT_N16, type))
+        return err_set(err, ST_INVALID, "--dummy %s: no weight format; there are f32, f16, bf16, q8_0, q4_0, q4_1",
+                       format);
+    TRY(loader_instance(&bare, l->lib, l->store, kv_format, err));
+    TRY(store_dummy_new(&dummy, store_meta(l->store), 1, err));
+    TRY(declare_block(dummy, &bare->stem, bare->stem_bindings, type, err));
+    for (uint32_t i = 0; i < bare->n_layers; i++)
+        TRY(declare_block(dummy, &bare->blocks[bare->layers[i].block], bare->layers[i].bindings, type, err));
+    TRY(declare_block(dummy, &bare->head, bare->head_bindings, type, err));
+    store_free(l->store);
+    l->store = dummy;
+    dummy = NULL;
+done:
+    store_free(dummy);
+    instance_free(bare);
+    return st;
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------------- */
+
+static Status read_json(const char *dir, const char *file, bool needed, json_t **out, Err *err)
+{
+    Status st = ST_OK;
+    Str path = STR_INIT;
+    char *text = NULL;
+    size_t len;
+
+    str_addf(&path, "%s/%s", dir, file);
+    if (!file_exists(str_c(&path))) {
+        if (needed)
+            err_set(err, ST_NOTFOUND, "%s: missing; text commands need the checkpoint's tokenizer", str_c(&path));
+        str_release(&path);
+        return needed ? ST_NOTFOUND : ST_OK;
+    }
+    TRY(file_read(str_c(&path), MAX_JSON_FILE, &text, &len, err));
+    TRY(json_parse(text, len, str_c(&path), out, err));
+done:
+    free(text);
+    str_release(&path);
+    return st;
+}
+
+/* chat_template.jinja, or tokenizer_config.json's chat_template: a text, or a list of {name, template} of which "default" counts. */
+static Status directory_template(Loaded *l, Err *err)
+{
+    Status st = ST_OK;
+    Str path = STR_INIT;
+    char *text = NULL;
+    size_t len;
+    json_t *t = json_object_get(l->tokenizer_config, "chat_template"), *item;
+    size_t i;
+
+    str_addf(&path, "%s/chat_template.jinja", l->path);
+    if (file_exists(str_c(&path))) {
+        TRY(file_read(str_c(&path), MAX_JSON_FILE, &text, &len, err));
+        l->chat_template = json_stringn(text, len);
+        if (l->chat_template == NULL)
+            TRY(err_set(err, ST_FORMAT, "%s: is not UTF-8", str_c(&path)));
+    } else if (json_is_string(t))
+        l->chat_template = json_incref(t);
+    else
+        json_array_foreach(t, i, item)
+        {
+            const char *name = json_string_value(json_object_get(item, "name"));
+            json_t *body = json_object_get(item, "template");
+            if (name && strcmp(name, "default") == 0 && json_is_string(body))
+                l->chat_template = json_incref(body);
+        }
+done:
+    free(text);
+    str_release(&path);
+    return st;
+}
+
+static Status open_text(Loaded *l, Err *err)
+{
+    Status st = ST_OK;
+    json_t *tokenizer = NULL;
+
+    if (l->store->kind == STORE_GGUF) {
+        TRY(tokenizer_from_gguf(&l->tokenizer, store_meta(l->store), err));
+        json_t *t = json_object_get(store_meta(l->store), "tokenizer.chat_template");
+        if (json_is_string(t))
+            l->chat_template = json_incref(t);
+    } else {
+        TRY(read_json(l->path, "tokenizer.json", true, &tokenizer, err));
+        TRY(read_json(l->path, "tokenizer_config.json", false, &l->tokenizer_config, err));
+        TRY(read_json(l->path, "generation_config.json", false, &l->generation_config, err));
+        TRY(tokenizer_from_hf(&l->tokenizer, tokenizer, l->tokenizer_config, err));
+        TRY(tokenizer_add_end_ids(l->tokenizer, json_object_get(store_meta(l->store), "eos_token_id"), "config.json",
+                                  err));
+        TRY(tokenizer_add_end_ids(l->tokenizer, json_object_get(l->generation_config, "eos_token_id"),
+                                  "generation_config.json", err));
+        TRY(directory_template(l, err));
+    }
+done:
+    json_decref(tokenizer);
+    return st;
+}
+
+/* ---- model ------------------------------------------------------------------------------------------------------ */
+
+static Status open_backend(Loaded *l, const Levers *levers, Err *err)
+{
+    Status st = ST_OK;
+    GpuBackend *traced = NULL;
+    const char *trace = lever_text(levers, LEVER_TRACE);
+
+    if (!gpu_cpu_can_run(l->hw))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "--hardware %s: this machine cannot run that class; leave the setting out for the best that it can", l->hw);
+    TRY(gpu_cpu_new(&l->gpu, l->hw, (unsigned)lever_int(levers, LEVER_THREADS), err));
+    if (*trace) {
+        FILE *f = fopen(trace, "we");
+        if (f == NULL)
+            TRY(err_set(err, ST_IO, "--trace %s: cannot be written", trace));
+        l->trace = f;
+        TRY(gpu_trace_new(&traced, l->gpu, f, err));
+        l->gpu = traced;
+    }
+done:
+    return st;
+}
+
+static Status open_model(Loaded *l, const Levers *levers, const LoadOptions *opt, Err *err)
+{
+    Status st = ST_OK;
+    Str why = STR_INIT;
+    GpuFacts facts;
+    int64_t trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
+    uint32_t rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS);
+    ModelOptions mo = {.max_rows = rows, .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT)};
+
+    TRY(open_backend(l, levers, err));
+    gpu_facts(l->gpu, &facts);
+    log_info(&l->log, "hardware: class %s on %s, %u threads", l->hw, facts.device, facts.units);
+    TRY(target_choose(&l->target, &metrale_registry, l->hw, l->in, &why, err));
+    log_info(&l->log, "target: %s; %s", l->target->name, str_c(&why));
+    TRY(families_load(&l->families, &metrale_registry, l->target, err));
+    TRY(target_sampling(&metrale_registry, l->target, &l->preset, err));
+
+    instance_dim(l->in, "max_position", &trained);
+    mo.kv_blocks = (uint32_t)(tokens / KV_BLOCK_TOKENS);
+    if (len == 0)
+        len = trained > 0 && trained < tokens ? trained : tokens;
+    if (len > tokens)
+        TRY(err_set(err, ST_INVALID, "--max-len %lld is more than the KV cache holds (--kv-tokens %lld)",
+                    (long long)len, (long long)tokens));
+    mo.max_len = (uint32_t)len;
+    mo.max_seqs = opt->max_seqs ? opt->max_seqs : (uint32_t)lever_int(levers, LEVER_MAX_SEQS);
+    mo.max_outs = opt->max_outs ? opt->max_outs : mo.max_seqs;
+    mo.max_rows = mo.max_rows > mo.max_seqs ? mo.max_rows : mo.max_seqs;
+    mo.max_outs = mo.max_outs < mo.max_rows ? mo.max_outs : mo.max_rows;
+    TRY(model_new(&l->model, l->in, l->families, l->store, l->gpu, &mo, &l->log, err));
+done:
+    str_release(&why);
+    return st;
+}
+
+static LogLevel log_level(const char *name)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (LogLevel)i;
+    return LOG_INFO;
+}
+
+Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptions *opt, Err *err)
+{
+    Status st = ST_OK;
+    DType kv = DT_BF16;
+
+    *l = (Loaded){.preset = {.temperature = 1, .top_p = 1}};
+    TRY(levers_environment(levers, environ, err));
+    TRY(loader_class(&l->hw, &metrale_registry, lever_text(levers, LEVER_HARDWARE), err));
+    TRY(levers_class(levers, &metrale_registry, l->hw, err));
+    l->log = (Log){.out = stderr, .min = log_level(lever_text(levers, LEVER_LOG_LEVEL))};
+    dtype_parse(lever_text(levers, LEVER_KV_DTYPE), &kv);
+
+    TRY(model_path(model, &l->path, err));
+    bool bare = str_ends(l->path, ".json") && opt->dummy;
+    TRY(opt->level >= LOAD_STORE && !bare ? store_open(&l->store, l->path, err)
+                                          : store_open_config(&l->store, l->path, err));
+    if (opt->level != LOAD_TOKENIZER) {
+        TRY(circuit_library_new(&l->lib, metrale_registry.files, metrale_registry.n_files, err));
+        if (bare)
+            TRY(open_dummy(l, opt->dummy, kv, err));
+        TRY(loader_instance(&l->in, l->lib, l->store, kv, err));
+    }
+    if (opt->level == LOAD_TOKENIZER || opt->tokenizer)
+        TRY(open_text(l, err));
+    if (opt->level == LOAD_MODEL)
+        TRY(open_model(l, levers, opt, err));
+done:
+    if (st != ST_OK)
+        loaded_close(l);
+    return st;
+}
+
+void loaded_close(Loaded *l)
+{
+    model_free(l->model);
+    gpu_free(l->gpu);
+    if (l->trace)
+        fclose(l->trace);
+    families_free(l->families);
+    instance_free(l->in);
+    circuit_library_free(l->lib);
+    store_free(l->store);
+    tokenizer_free(l->tokenizer);
+    json_decref(l->tokenizer_config);
+    json_decref(l->generation_config);
+    json_decref(l->chat_template);
+    free(l->path);
+    *l = (Loaded){0};
+}

@@ -1,0 +1,59 @@
+/* loader.h - from a MODEL argument and the levers to everything that a command needs, in one place: the order of the start.
+ *
+ *   store -> circuit instance -> hardware class -> kernel target -> families -> backend -> model -> tokenizer
+ *
+ * Owns: all of it; loaded_close gives it back in reverse order.   Thread: main. */
+#ifndef METRALE_CLI_LOADER_H
+#define METRALE_CLI_LOADER_H
+#include "circuit/target.h"
+#include "cli/levers.h"
+#include "core/log.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+#include <stdio.h>
+
+typedef struct Loaded {
+    Log log;
+    char *path;     /* of the model; what `default` stands for is resolved */
+    const char *hw; /* hardware class; registry memory */
+    WeightStore *store;
+    CircuitLibrary *lib;
+    Instance *in;
+    const KernelTarget *target;
+    FamilySet *families;
+    GpuBackend *gpu;
+    Model *model;
+    Tokenizer *tokenizer;
+    json_t *tokenizer_config; /* tokenizer_config.json of a directory, or NULL */
+    json_t *generation_config;
+    json_t *chat_template; /* the template's text as a JSON string, or NULL when the checkpoint has none */
+    FILE *trace;           /* --trace, or NULL */
+    SamplingPreset preset;
+} Loaded;
+
+/* How far to go. Each level needs the ones before. */
+typedef enum {
+    LOAD_CIRCUIT,   /* metadata and tensor names: a bare config.json will do */
+    LOAD_TOKENIZER, /* and text */
+    LOAD_STORE,     /* weights can be read: the reference interpreter */
+    LOAD_MODEL,     /* on the device */
+} LoadLevel;
+
+typedef struct LoadOptions {
+    LoadLevel level;
+    bool tokenizer;    /* with LOAD_MODEL and LOAD_STORE: text, too */
+    uint32_t max_outs; /* 0: max_seqs */
+    uint32_t max_seqs; /* 0: the lever */
+    const char
+        *dummy; /* format of random matrices when the MODEL is a bare config.json; NULL: such a MODEL is refused */
+} LoadOptions;
+
+/* Reads the environment and the class's defaults into levers. On failure *l is empty. */
+Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptions *opt, Err *err);
+void loaded_close(Loaded *l);
+
+/* The class that a run uses: the lever's, checked, or the best that this CPU can run among those in the registry. */
+Status loader_class(const char **out, const KernelRegistry *reg, const char *wanted, Err *err);
+/* An instance of what `path` holds; store_open_config for a bare config. */
+Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, Err *err);
+#endif

@@ -1,0 +1,90 @@
+/* solo.c - see solo.h. */
+#include "model/solo.h"
+#include <stdlib.h>
+
+struct Solo {
+    Model *model;
+    uint32_t len, chunk, limit;
+    int32_t *positions, *slots, *row_seq, *table, *out_rows; /* chunk-sized, and the block table */
+};
+
+Status solo_new(Solo **out, Model *m, Err *err)
+{
+    Status st = ST_OK;
+    const ModelOptions *o = model_options(m);
+    uint32_t blocks = (o->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    Solo *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for a sequence");
+    s->model = m;
+    s->chunk = o->max_rows;
+    s->limit = o->max_len < o->kv_blocks * KV_BLOCK_TOKENS ? o->max_len : o->kv_blocks * KV_BLOCK_TOKENS;
+    s->positions = calloc(s->chunk, sizeof(int32_t));
+    s->slots = calloc(s->chunk, sizeof(int32_t));
+    s->row_seq = calloc(s->chunk, sizeof(int32_t));
+    s->out_rows = calloc(s->chunk, sizeof(int32_t));
+    s->table = calloc(blocks, sizeof(int32_t));
+    if (!s->positions || !s->slots || !s->row_seq || !s->out_rows || !s->table)
+        TRY(err_set(err, ST_NOMEM, "out of memory for a sequence"));
+    for (uint32_t b = 0; b < blocks && b < o->kv_blocks; b++)
+        s->table[b] = (int32_t)b;
+    *out = s;
+    s = NULL;
+done:
+    solo_free(s);
+    return st;
+}
+
+void solo_free(Solo *s)
+{
+    if (s == NULL)
+        return;
+    free(s->positions);
+    free(s->slots);
+    free(s->row_seq);
+    free(s->out_rows);
+    free(s->table);
+    free(s);
+}
+
+void solo_reset(Solo *s)
+{
+    s->len = 0;
+}
+
+Status solo_append(Solo *s, const int32_t *ids, uint32_t n, float *logits, Err *err)
+{
+    Status st = ST_OK;
+    uint32_t most = s->chunk, max_outs = model_options(s->model)->max_outs;
+
+    if (n > s->limit - s->len)
+        return err_set(err, ST_INVALID,
+                       "%u tokens behind %u are more than the context of %u; raise --max-len and --kv-tokens", n,
+                       s->len, s->limit);
+    if (logits && max_outs < most)
+        most = max_outs;
+    for (uint32_t done = 0; done < n;) {
+        uint32_t rows = n - done < most ? n - done : most;
+        int32_t start[2] = {0, (int32_t)rows};
+        for (uint32_t r = 0; r < rows; r++) {
+            s->positions[r] = s->slots[r] = (int32_t)(s->len + r); /* block b is physical block b */
+            s->out_rows[r] = (int32_t)r;
+        }
+        StepInput in = {.rows = rows,
+                        .seqs = 1,
+                        .outs = logits ? rows : 0,
+                        .tokens = ids + done,
+                        .positions = s->positions,
+                        .slots = s->slots,
+                        .row_seq = s->row_seq,
+                        .seq_start = start,
+                        .block_table = s->table,
+                        .out_rows = s->out_rows};
+        TRY(model_step(s->model, &in, logits ? logits + (size_t)done * model_vocab(s->model) : NULL, err));
+        s->len += rows;
+        done += rows;
+    }
+done:
+    return st;
+}
