@@ -21,8 +21,19 @@ static ShadowDecl *declaration(TreeLayer *l, const char *name)
     return NULL;
 }
 
+/* Where f came into its layer: the file itself, or the line of [sources] use. */
+typedef struct Place {
+    const char *file;
+    uint32_t line;
+} Place;
+
+static Place place_of(const TreeLayer *l, const LayerFile *f)
+{
+    return f->use_line ? (Place){l->kernel_toml, f->use_line} : (Place){f->file->path, 1};
+}
+
 /* The winner f must define what families ask of its module and the hidden file had. */
-static void check_entries(Tree *t, const TreeTarget *g, const LayerFile *f, const LayerFile *hidden)
+static void check_entries(Tree *t, const TreeTarget *g, Place at, const LayerFile *f, const LayerFile *hidden)
 {
     for (size_t i = 0; i < g->n_families; i++)
         for (size_t j = 0; j < g->families[i]->n_points; j++) {
@@ -31,9 +42,9 @@ static void check_entries(Tree *t, const TreeTarget *g, const LayerFile *f, cons
             if (strncmp(f->name, p->module, n) || strcmp(f->name + n, g->cls->vendor->source_ext))
                 continue;
             if (name_list_has(&hidden->file->entries, p->entry) && !name_list_has(&f->file->entries, p->entry))
-                faults_add(&t->faults, f->file->path, 1,
-                           tree_say(t, "entry point '%s' is lost: %s defines it and this shadow does not", p->entry,
-                                    hidden->file->path),
+                faults_add(&t->faults, at.file, at.line,
+                           tree_say(t, "entry point '%s' is lost: %s defines it and %s, its shadow, does not", p->entry,
+                                    hidden->file->path, f->file->path),
                            tree_say(t, "define it here, or override family '%s' without it", g->families[i]->id));
         }
 }
@@ -42,6 +53,7 @@ static void check_entries(Tree *t, const TreeTarget *g, const LayerFile *f, cons
 static void check_shadow(Tree *t, TreeLayer *l, const LayerFile *f, const LayerFile *hidden, const TreeLayer *below)
 {
     ShadowDecl *d = declaration(l, f->name);
+    Place at = place_of(l, f);
     if (d)
         d->met = true;
     if (f->file == hidden->file) {
@@ -52,12 +64,12 @@ static void check_shadow(Tree *t, TreeLayer *l, const LayerFile *f, const LayerF
                             below->path, f->file->path),
                    "remove it from [sources] use: the lower layer brings it already");
     } else if (same_bytes(f->file, hidden->file)) {
-        faults_add(&t->faults, f->file->path, 1,
+        faults_add(&t->faults, at.file, at.line,
                    tree_say(t, "the shadow is byte-identical to %s, which it hides", hidden->file->path),
                    d ? tree_say(t, "remove this file and line %u of %s", d->line, l->kernel_toml) : "remove this file");
     } else if (!d) {
         faults_add(
-            &t->faults, f->file->path, 1, tree_say(t, "undeclared shadow of %s", hidden->file->path),
+            &t->faults, at.file, at.line, tree_say(t, "undeclared shadow of %s", hidden->file->path),
             tree_say(t, "add \"%s\" = \"the reason, with its measurement\" under [shadow] in %s, or remove this file",
                      f->name, l->kernel_toml));
     }
@@ -77,7 +89,7 @@ static void check_shadows(Tree *t)
                 check_shadow(t, g->layers[j], f, hidden, below);
                 if (target_file(g, f->name)->file == f)
                     for (; hidden; hidden = target_below(g, below, f->name, &below))
-                        check_entries(t, g, f, hidden);
+                        check_entries(t, g, place_of(g->layers[j], f), f, hidden);
             }
     }
 }
@@ -156,10 +168,10 @@ static void check_points(Tree *t, const TreeTarget *g)
             const TreePoint *p = &fam->points[j];
             if (target_has_module(g, p->module) && !target_module(g, p->module))
                 faults_add(&t->faults, fam->path, p->line,
-                           tree_say(t, "point '%s' of family '%s' names the module '%s', which has no source in %s",
-                                    p->entry, fam->id, p->module, g->name),
-                           tree_say(t, "add %s%s to a layer of that target, or correct the name", p->module,
-                                    g->cls->vendor->source_ext));
+                           tree_say(t, "point '%s' of family '%s' names the module '%s', which has no source", p->entry,
+                                    fam->id, p->module),
+                           tree_say(t, "add %s%s to a layer of %s, or correct the name", p->module,
+                                    g->cls->vendor->source_ext, g->name));
             for (size_t k = 0; k < i; k++)
                 for (size_t l = 0; l < g->families[k]->n_points; l++)
                     if (!strcmp(g->families[k]->points[l].entry, p->entry))
@@ -194,8 +206,8 @@ static void check_modules(Tree *t, const TreeTarget *g)
         for (size_t j = 0; j < l->n_modules; j++)
             if (!target_module(g, l->modules[j]))
                 faults_add(&t->faults, l->kernel_toml, l->module_lines[j],
-                           tree_say(t, "[build] modules names '%s', which has no source in %s", l->modules[j], g->name),
-                           "add the source or remove the name");
+                           tree_say(t, "[build] modules names '%s', which has no source", l->modules[j]),
+                           tree_say(t, "add the source to a layer of %s, or remove the name", g->name));
     }
 }
 

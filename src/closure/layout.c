@@ -158,7 +158,7 @@ static const char *leaf_owner(Tree *t, const HwClass *c, const TreeModel *m)
     if (!strcmp(s, m->name))
         what = tree_say(t, "kernel_source of '%s' names the model itself", m->name);
     else if (!sibling)
-        what = tree_say(t, "kernel_source names no model '%s' of the class '%s'", s, c->name);
+        what = tree_say(t, "kernel_source names no model '%s'", s);
     else if (sibling->kernel_source)
         what = tree_say(t, "chained kernel_source: '%s' points on to '%s'", s, sibling->kernel_source);
     else if ((own && own->n_quants) || (up && up->n_quants)) {

@@ -157,8 +157,8 @@ Status report_faults(const Tree *t, bool json, Str *out, Err *err)
         if (!json)
             report_fault_line(t, f, out);
         else
-            json_array_append_new(root, json_pack("{ss sI ss ss}", "file", f->file, "line", (json_int_t)f->line, "what",
-                                                  f->what, "remedy", f->remedy));
+            json_array_append_new(root, json_pack("{so sI ss ss}", "file", json_sprintf("%s/%s", t->label, f->file),
+                                                  "line", (json_int_t)f->line, "what", f->what, "remedy", f->remedy));
     }
     return json ? put_json(root, out, err) : put_text(out, err);
 }

@@ -112,7 +112,8 @@ Status build_key(Build *b, const TreeTarget *t, const TargetFile *source, const 
     hasher_add_str(w.hasher, "metrale kernel artifact 1");
     hasher_add_str(w.hasher, compute->vendor);
     hasher_add_str(w.hasher, identity);
-    hasher_add_str(w.hasher, u->arch);
+    if (compute->is_image) /* elsewhere the arch is a matter of flags, and two classes with equal flags share */
+        hasher_add_str(w.hasher, u->arch);
     const struct {
         const char *const *items;
         size_t n;
