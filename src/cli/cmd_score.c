@@ -1,7 +1,8 @@
 /* cmd_score.c - `metrale score`: how far logits are from a golden file's.
  *
  * The golden file is a safetensors file with input_ids [n], logits [n][vocab] and, optionally, decode_ids [m], decode_logits [m][vocab]:
- * the prompt in one go, then each decode id alone behind it. An error is the largest |difference| over the largest |golden logit|. */
+ * logits behind every prompt token with the prompt taken in one go; decode_logits[i] are those that decode_ids[i] was chosen from, so row 0 is
+ * the prompt's last and row i follows decode_ids[i - 1], taken alone. An error is the largest |difference| over the largest |golden logit|. */
 #include "cli/cli.h"
 #include "cli/loader.h"
 #include "core/file.h"
@@ -128,10 +129,11 @@ static Status run(const Args *a, Loaded *l, const Golden *prompt, const Golden *
     TRY(a->reference ? reference_forward(ref, prompt->ids, prompt->n, got, NULL, err)
                      : solo_append(solo, prompt->ids, prompt->n, got, err));
     *e_prompt = relative_error(got, prompt->logits, (size_t)prompt->n * vocab);
-    for (uint32_t i = 0; i < decode->n; i++) {
+    memmove(got, got + (size_t)(prompt->n - 1) * vocab, sizeof(float) * vocab);
+    for (uint32_t i = 1; i < decode->n; i++) {
         float *at = got + (size_t)i * vocab;
-        TRY(a->reference ? reference_forward(ref, decode->ids + i, 1, at, NULL, err)
-                         : solo_append(solo, decode->ids + i, 1, at, err));
+        const int32_t *id = decode->ids + i - 1;
+        TRY(a->reference ? reference_forward(ref, id, 1, at, NULL, err) : solo_append(solo, id, 1, at, err));
     }
     *e_decode = relative_error(got, decode->logits, (size_t)decode->n * vocab);
 done:
