@@ -5,6 +5,8 @@
 #include "core/status.h"
 #include <stdint.h>
 
+enum { KV_BLOCKS_TOKENS = 16 }; /* tokens of one block */
+
 typedef struct KvBlocks KvBlocks;
 typedef struct KvTable { /* a sequence's logical -> physical map; zero-initialised is empty */
     int32_t *blocks;
