@@ -305,6 +305,8 @@ static void buffers__random_blocks_run_without_a_clobbered_value(void **state)
             run_plan(p);
             ran++;
         } else { /* the one reason: x is read by the very add that makes the result */
+            const InstanceNode *end = &m->layer.nodes[m->layer.n_nodes - 1];
+            assert_true(end->in[0] == m->blocks[0].in_edge || end->in[1] == m->blocks[0].in_edge);
             if (strstr(err.msg, "residual stream would be overwritten") == NULL)
                 fail_msg("%s", err.msg);
             refused++;
