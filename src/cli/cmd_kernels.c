@@ -2,30 +2,15 @@
  *
  * Without a tree, list and show speak of the registry in this binary. With one (--tree DIR, or ./kernels for show, check and
  * why) they speak of the files: which layer each came from and why. Nothing here needs a compiler. */
-#include "cli/cmd_kernels.h"
+#include "cli/cli.h"
 #include "closure/report.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "kernels/registry.h"
-#include <getopt.h>
+#include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EXIT_FAULTS = 1, EXIT_USAGE = 2 };
-
-static const char usage[] =
-    "Usage: metrale kernels list | show TARGET | check | why TARGET STEM  [--tree DIR] [--json]\n"
-    "\n"
-    "  list             the targets: without --tree, those in this binary\n"
-    "  show TARGET      one target (hw/model/quant): its layers, where each file comes from, shadows and their\n"
-    "                   reasons, points, content hash\n"
-    "  check            the structure of the tree: one line a fault (file:line: what: remedy), exit status 1\n"
-    "  why TARGET STEM  which layer's file answers to STEM, what it hides, and why\n"
-    "\n"
-    "  --tree DIR       the kernel tree to read; show, check and why take ./kernels when it is there\n"
-    "  --json           JSON on standard output\n"
-    "  --help           this text\n";
 
 typedef struct KernelsArgs {
     const char *tree; /* NULL: not given */
@@ -33,44 +18,43 @@ typedef struct KernelsArgs {
     const char *verb, *target, *stem;
 } KernelsArgs;
 
-/* -1: go on; otherwise the exit status. */
-static int read_args(int argc, char **argv, KernelsArgs *a)
+static const struct {
+    const char *verb;
+    unsigned n_args;
+} verbs[] = {{"list", 0}, {"show", 1}, {"check", 0}, {"why", 2}};
+
+static unsigned args_of(const char *verb)
 {
-    static const struct option longs[] = {
-        {"tree", required_argument, NULL, 't'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    static const struct {
-        const char *verb;
-        int n_args;
-    } verbs[] = {{"list", 0}, {"show", 1}, {"check", 0}, {"why", 2}};
-    optind = 0; /* another command line may have been read before */
-    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        if (c == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (c == '?') {
-            fputs("Try `metrale kernels --help`.\n", stderr);
-            return EXIT_USAGE;
-        }
-        if (c == 't')
-            a->tree = optarg;
-        if (c == 'j')
-            a->json = true;
+    for (size_t i = 0; verb && i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(verbs[i].verb, verb))
+            return verbs[i].n_args + 1;
+    return 0; /* no such verb */
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    KernelsArgs *a = state->input;
+    const char **const positions[] = {&a->verb, &a->target, &a->stem};
+    switch (key) {
+    case 't':
+        a->tree = arg;
+        return 0;
+    case 'j':
+        a->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num >= sizeof positions / sizeof *positions)
+            argp_error(state, "'%s' is one argument too many", arg);
+        else
+            *positions[state->arg_num] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!args_of(a->verb) || state->arg_num != args_of(a->verb))
+            argp_error(state, "write list, show TARGET, check, or why TARGET STEM");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    int n_args = argc - optind - 1;
-    for (size_t i = 0; optind < argc && i < sizeof verbs / sizeof *verbs; i++)
-        if (!strcmp(argv[optind], verbs[i].verb) && n_args == verbs[i].n_args) {
-            a->verb = argv[optind];
-            a->target = n_args > 0 ? argv[optind + 1] : NULL;
-            a->stem = n_args > 1 ? argv[optind + 2] : NULL;
-            return -1;
-        }
-    fputs(usage, stderr);
-    return EXIT_USAGE;
 }
 
 /* ---- the registry ---- */
@@ -113,7 +97,7 @@ static Status registry_list(const KernelRegistry *r, bool json, Str *out, Err *e
     if (!r->n_targets)
         str_adds(out, "No kernel is built into this binary.\n");
     if (r->left_out)
-        str_addf(out, "Left out at build time: %s\n", r->left_out);
+        str_addf(out, "%s\n", r->left_out);
     return ST_OK;
 }
 
@@ -194,20 +178,35 @@ static Status report(const KernelsArgs *a, Str *out, bool *faults, Err *err)
 
 int cmd_kernels(int argc, char **argv)
 {
+    static const struct argp_option options[] = {
+        {"tree", 't', "DIR", 0, "the kernel tree to read; show, check and why take ./kernels when it is there", 0},
+        {"json", 'j', 0, 0, "print JSON", 0},
+        {0},
+    };
+    static const struct argp parser = {
+        options,
+        parse,
+        "list\nshow TARGET\ncheck\nwhy TARGET STEM",
+        "Kernel targets: what this binary holds, and what a kernel tree says. A TARGET is hw/model/quant.\v"
+        "  list             the targets; without --tree, those in this binary\n"
+        "  show TARGET      its layers, the file of each name, shadows, points, hash\n"
+        "  check            one line a fault (file:line: what: remedy), exit status 1;\n"
+        "                   needs no compiler\n"
+        "  why TARGET STEM  whose file answers to STEM, what it hides, and why\n",
+        NULL,
+        NULL,
+        NULL,
+    };
     KernelsArgs a = {0};
     Str out = STR_INIT;
     Err err;
     bool faults = false;
-    int code = read_args(argc, argv, &a);
-    if (code >= 0)
-        return code;
+    argp_parse(&parser, argc, argv, 0, NULL, &a);
     Status st = report(&a, &out, &faults, &err);
     if (st == ST_OK && !str_ok(&out))
         st = err_set(&err, ST_NOMEM, "no memory for the report");
     if (st == ST_OK)
         fputs(str_c(&out), stdout);
-    else
-        fprintf(stderr, "metrale kernels: %s\n", err.msg);
     str_release(&out);
-    return st != ST_OK ? EXIT_USAGE : faults ? EXIT_FAULTS : 0;
+    return st != ST_OK ? cli_fail(&err) : faults;
 }

@@ -78,7 +78,8 @@ static Status find_tool(Build *b, const Tool *known, size_t n_known, Tool *tool,
     if (is_named(b->o, tool->cls->name))
         return err_set(err, st, "the class '%s' was asked for and cannot be compiled: %s", tool->cls->name, why.msg);
     fprintf(b->o->log, "kernels: the class '%s' is left out: %s\n", tool->cls->name, why.msg);
-    b->left_out = arena_printf(b->arena, "%s%s%s: %s", b->left_out ? b->left_out : "", b->left_out ? "; " : "",
+    b->left_out = arena_printf(b->arena, "%s%s%s: %s",
+                               b->left_out ? b->left_out : "left out at build time: ", b->left_out ? "; " : "",
                                tool->cls->name, why.msg);
     return b->left_out ? ST_OK : no_memory(err);
 }
