@@ -1,0 +1,99 @@
+/* The tree's circuits meet the tree's kernels: every checkpoint that a circuit takes is planned on the CPU classes. */
+#include "circuit_fixture.h"
+#include "lower_fixture.h"
+
+/* The class's own tables, with an object for each point of its families. */
+static Kernels *tree_class(Embedded *e)
+{
+    Kernels *k = fix_kernels();
+    const EmbeddedFile *families, *rules;
+    Err err = {{0}};
+
+    if (embedded_add_dir(e, "kernels/avx2", &err) != ST_OK)
+        fail_msg("%s", err.msg);
+    k->reg.files = e->files;
+    k->reg.n_files = e->n;
+    k->target.hw = "avx2";
+    k->layers[k->target.n_layers++] = "kernels/avx2/common";
+    families = registry_file(&k->reg, "kernels/avx2/common/FAMILIES.toml");
+    rules = registry_file(&k->reg, "kernels/avx2/common/RULES.toml");
+    assert_non_null(families);
+    assert_non_null(rules);
+    fix_objects(k, families->text);
+    return k;
+}
+
+static void tree__every_dense_checkpoint_is_planned_in_every_step_shape(void **state)
+{
+    static const char *const names[] = {
+        "llama",           "llama3-rope",      "mistral",  "qwen2",          "qwen3",           "qwen3-yarn",
+        "smollm2-135m",    "llama-3.1-8b",     "qwen3-8b", "f32-llama.gguf", "q4_1-llama.gguf", "q8_0-llama3rope.gguf",
+        "q8_0-qwen3.gguf", "smollm2-q4_1.gguf"};
+    static Embedded e;
+    CircuitLibrary *lib = fixture_library();
+    Kernels *k = tree_class(&e);
+    FamilySet *fs = fix_load(k);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Instance *in = fixture_open(lib, names[i]);
+        const LowerOptions shapes[] = {fix_decode(1), fix_decode(2), fix_decode(8), fix_extend(512)};
+        for (size_t s = 0; s < 4; s++) {
+            Plan *p = fix_lower(in, fs, shapes[s]), *again = fix_lower(in, fs, shapes[s]);
+            assert_string_equal(p->digest, again->digest);
+            assert_true(p->logits_offset + (uint64_t)shapes[s].shape.max_outs * (uint64_t)dim_of(in, "vocab") * 4 <=
+                        p->arena_bytes);
+            plan_free(p);
+            plan_free(again);
+        }
+        instance_free(in);
+    }
+    families_free(fs);
+    k->reg.files = k->files;
+    fix_kernels_free(k);
+    embedded_free(&e);
+    circuit_library_free(lib);
+}
+
+/* 30 equal layers are one distinct layer; its decode step reads each weight of the layer once. */
+static void tree__the_default_model_has_one_distinct_layer_and_reads_each_weight_once(void **state)
+{
+    static Embedded e;
+    CircuitLibrary *lib = fixture_library();
+    Kernels *k = tree_class(&e);
+    FamilySet *fs = fix_load(k);
+    Instance *in = fixture_open(lib, "smollm2-q4_1.gguf");
+    Plan *p = fix_lower(in, fs, fix_decode(1));
+    uint64_t want = 0, got = 0;
+
+    (void)state;
+    assert_int_equal(in->n_layers, 30);
+    for (uint32_t b = 0; b < in->n_blocks; b++) {
+        for (uint32_t w = 0; w < in->blocks[b].n_weights; w++) {
+            const InstanceWeight *weight = &in->blocks[b].weights[w];
+            uint64_t row = weight->k * 4;
+            if (!weight->vector)
+                assert_true(dtype_row_bytes(weight->stored, weight->k, &row));
+            want += row * weight->n;
+        }
+        for (uint32_t s = 0; s < p->blocks[b].n_steps; s++)
+            got += p->blocks[b].steps[s].weight_bytes;
+    }
+    assert_int_equal(got, want);
+    plan_free(p);
+    instance_free(in);
+    families_free(fs);
+    k->reg.files = k->files;
+    fix_kernels_free(k);
+    embedded_free(&e);
+    circuit_library_free(lib);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tree__every_dense_checkpoint_is_planned_in_every_step_shape),
+        cmocka_unit_test(tree__the_default_model_has_one_distinct_layer_and_reads_each_weight_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
