@@ -97,7 +97,8 @@ Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *s
                           .find = tensors ? find_tensor : NULL,
                           .tensor_at = tensors ? tensor_name_at : NULL,
                           .ctx = store,
-                          .kv_format = kv_format};
+                          .kv_format = kv_format,
+                          .fallback = DT_NONE};
     return instance_new(out, lib, &src, err);
 }
 
