@@ -49,9 +49,21 @@ static void put_literal(Str *s, const char *text, size_t len)
     str_addc(s, '"');
 }
 
+/* NULL is a text that found no memory. */
 static void put_string(Str *s, const char *text)
 {
-    put_literal(s, text, strlen(text));
+    if (text)
+        put_literal(s, text, strlen(text));
+    else
+        s->failed = true;
+}
+
+static void put_name(Str *s, const char *text)
+{
+    if (text)
+        str_adds(s, text);
+    else
+        s->failed = true;
 }
 
 static size_t artifact_index(const Build *b, const Artifact *a)
@@ -67,9 +79,11 @@ static void put_artifacts(const Build *b, Str *s, Arena *a)
     for (size_t i = 0; i < b->n_artifacts; i++) {
         const Artifact *art = b->artifacts[i];
         if (!art->compute->is_image) {
-            for (size_t j = 0; j < art->entries.len; j++)
-                str_addf(s, "void %s(const KArg *a, const KBlock *b);\n",
-                         art->compute->symbol(&art->unit, art->entries.items[j], a));
+            for (size_t j = 0; j < art->entries.len; j++) {
+                str_adds(s, "void ");
+                put_name(s, art->compute->symbol(&art->unit, art->entries.items[j], a));
+                str_adds(s, "(const KArg *a, const KBlock *b);\n");
+            }
             continue;
         }
         str_addf(s, "static const _Alignas(16) uint8_t image_%zu_bytes[] = {", i);
@@ -102,10 +116,12 @@ static void put_target(const Build *b, size_t index, Str *s, Arena *a)
             put_string(s, texts[j]);
             str_adds(s, ", ");
         }
-        if (art->compute->is_image)
+        if (art->compute->is_image) {
             str_addf(s, "NULL, &image_%zu},\n", artifact_index(b, art));
-        else
-            str_addf(s, "%s, NULL},\n", symbol);
+        } else {
+            put_name(s, symbol);
+            str_adds(s, ", NULL},\n");
+        }
     }
     str_adds(s, "};\n");
 }
