@@ -1,0 +1,241 @@
+/* The executor's contract: memory as predicted, steps checked, launches as the plan says, failures clean. */
+#include "support/open_model.h"
+
+#include "model/load.h"
+
+static const ModelOptions options = {
+    .max_rows = 32, .max_outs = 32, .max_seqs = 4, .max_len = 64, .kv_blocks = 8, .batch_invariant = true};
+
+typedef struct OneStep {
+    int32_t tokens[32], positions[32], slots[32], row_seq[32], start[5], table[4 * 4], outs[32];
+    StepInput in;
+} OneStep;
+
+/* n tokens of one sequence from position 0 in blocks 0.., all rows out. */
+static void one_sequence(OneStep *s, uint32_t n)
+{
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < n; i++) {
+        s->tokens[i] = (int32_t)(i * 7 % 96);
+        s->positions[i] = s->slots[i] = s->outs[i] = (int32_t)i;
+    }
+    for (int i = 0; i < 4; i++)
+        s->table[i] = i;
+    s->start[1] = (int32_t)n;
+    s->in = (StepInput){n, 1, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs};
+}
+
+static void model__allocates_what_it_predicted(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    const MemoryPlan *p = model_memory(m.model);
+    assert_int_equal(gpu_mock_bytes(mock), p->total);
+    assert_int_equal(p->total, p->weights + p->kv + p->activations + p->tables + p->inputs);
+    /* 2 layers x (k, v) x 2 heads of 32 x bf16 = 512 bytes a token */
+    assert_int_equal(p->kv_block_bytes, 512 * 16);
+    assert_int_equal(p->kv, p->kv_block_bytes * options.kv_blocks);
+    model_free(m.model);
+    m.model = NULL;
+    assert_int_equal(gpu_mock_bytes(mock), 0);
+    close_model(&m);
+}
+
+static void model__a_decode_step_launches_the_decode_plan_for_every_layer(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    OneStep s;
+    float logits[256];
+    size_t n = 0, want = 0;
+
+    one_sequence(&s, 1);
+    gpu_mock_clear(mock);
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    const GpuMockLaunch *l = gpu_mock_launches(mock, &n);
+    const Plan *p = model_plan(m.model, 1);
+    want = p->stem.n_steps + p->head.n_steps;
+    for (uint32_t i = 0; i < m.in->n_layers; i++)
+        want += p->blocks[m.in->layers[i].block].n_steps;
+    assert_int_equal(n, want);
+    assert_string_equal(l[0].kernel->entry, p->stem.steps[0].point->entry);
+    assert_string_equal(l[n - 1].kernel->entry, p->head.steps[p->head.n_steps - 1].point->entry);
+    for (size_t i = 0; i < n; i++)
+        assert_true(l[i].grid.x > 0 && l[i].grid.y > 0 && l[i].grid.z > 0);
+    close_model(&m);
+}
+
+static void model__a_step_without_outputs_does_not_run_the_head(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    OneStep s;
+    size_t with = 0, without = 0;
+    float *logits = malloc(sizeof(float) * 256 * 8);
+
+    one_sequence(&s, 8);
+    gpu_mock_clear(mock);
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    gpu_mock_launches(mock, &with);
+    s.in.outs = 0;
+    gpu_mock_clear(mock);
+    assert_int_equal(model_step(m.model, &s.in, NULL, &e), ST_OK);
+    gpu_mock_launches(mock, &without);
+    assert_int_equal(with - without, model_plan(m.model, 0)->head.n_steps);
+    free(logits);
+    close_model(&m);
+}
+
+#define REFUSES(change)                                                                                                \
+    do {                                                                                                               \
+        one_sequence(&s, 8);                                                                                           \
+        change;                                                                                                        \
+        e.msg[0] = '\0';                                                                                               \
+        assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID);                                          \
+        assert_true(strlen(e.msg) > 10);                                                                               \
+    } while (0)
+
+static void model__refuses_a_step_that_would_reach_outside(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    OneStep s;
+    float *logits = malloc(sizeof(float) * 256 * 64);
+
+    REFUSES(s.in.rows = 0);
+    REFUSES(s.in.rows = 33);
+    REFUSES(s.in.seqs = 0);
+    REFUSES(s.in.seqs = 5);
+    REFUSES(s.in.outs = 9);
+    REFUSES(s.tokens[3] = 256);
+    REFUSES(s.tokens[3] = -1);
+    REFUSES(s.positions[7] = 64);
+    REFUSES(s.positions[2] = 5);
+    REFUSES(s.slots[1] = 128);
+    REFUSES(s.slots[1] = -1);
+    REFUSES(s.row_seq[4] = 1);
+    REFUSES(s.start[1] = 7);
+    REFUSES(s.table[0] = 8);
+    REFUSES(s.table[0] = -1);
+    REFUSES(s.outs[2] = 1);
+    REFUSES(s.outs[7] = 8);
+    one_sequence(&s, 8);
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    free(logits);
+    close_model(&m);
+}
+
+static void model__every_device_failure_at_start_is_clean_and_the_next_start_works(void **state)
+{
+    (void)state;
+    Err e;
+    OpenModel m = open_instance("oracles/llama", DT_BF16);
+    assert_int_equal(target_choose(&m.target, &metrale_registry, "avx2", m.in, NULL, &e), ST_OK);
+    assert_int_equal(families_load(&m.fs, &metrale_registry, m.target, &e), ST_OK);
+    assert_int_equal(gpu_mock_new(&m.gpu, "avx2", &e), ST_OK);
+    uint32_t at = 1;
+    for (; at < 2000; at++) {
+        gpu_mock_fail_at(m.gpu, at);
+        e.msg[0] = '\0';
+        Status st = model_new(&m.model, m.in, m.fs, m.store, m.gpu, &options, NULL, &e);
+        if (st == ST_OK)
+            break;
+        assert_true(strlen(e.msg) > 10);
+        assert_null(m.model);
+        assert_int_equal(gpu_mock_bytes(m.gpu), 0);
+    }
+    assert_true(at > 5 && at < 2000);
+    close_model(&m);
+}
+
+static void model__a_device_failure_in_a_step_leaves_the_model_usable(void **state)
+{
+    (void)state;
+    Err e;
+    GpuBackend *mock;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    OneStep s;
+    float logits[256];
+    uint32_t at = 1;
+
+    one_sequence(&s, 1);
+    for (; at < 500; at++) {
+        gpu_mock_fail_at(mock, at);
+        Status st = model_step(m.model, &s.in, logits, &e);
+        gpu_mock_fail_at(mock, 0);
+        if (st == ST_OK)
+            break;
+        assert_int_equal(st, ST_DEVICE);
+        assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    }
+    assert_true(at > 5 && at < 500);
+    close_model(&m);
+}
+
+static void model__refuses_options_out_of_range(void **state)
+{
+    (void)state;
+    Err e;
+    OpenModel m = open_instance("oracles/llama", DT_BF16);
+    assert_int_equal(target_choose(&m.target, &metrale_registry, "avx2", m.in, NULL, &e), ST_OK);
+    assert_int_equal(families_load(&m.fs, &metrale_registry, m.target, &e), ST_OK);
+    assert_int_equal(gpu_mock_new(&m.gpu, "avx2", &e), ST_OK);
+    ModelOptions bad[6];
+    for (int i = 0; i < 6; i++)
+        bad[i] = options;
+    bad[0].max_rows = 0;
+    bad[1].max_seqs = 0;
+    bad[2].max_outs = 33;
+    bad[3].max_len = 0;
+    bad[4].kv_blocks = 0;
+    bad[5].max_seqs = 5000;
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(model_new(&m.model, m.in, m.fs, m.store, m.gpu, &bad[i], NULL, &e), ST_INVALID);
+    close_model(&m);
+}
+
+static void load__a_tied_embedding_is_placed_once(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    const Plan *plan = model_plan(m.model, 1);
+    LoadPlan *lp;
+    uint32_t matrices = 0;
+    assert_int_equal(load_plan_new(&lp, &plan, 1, &e), ST_OK);
+    for (uint32_t i = 0; i < lp->n_places; i++)
+        matrices += strstr(lp->places[i].binding->tensor, "embed_tokens") != NULL;
+    assert_int_equal(matrices, 1);
+    load_plan_free(lp);
+    close_model(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model__allocates_what_it_predicted),
+        cmocka_unit_test(model__a_decode_step_launches_the_decode_plan_for_every_layer),
+        cmocka_unit_test(model__a_step_without_outputs_does_not_run_the_head),
+        cmocka_unit_test(model__refuses_a_step_that_would_reach_outside),
+        cmocka_unit_test(model__every_device_failure_at_start_is_clean_and_the_next_start_works),
+        cmocka_unit_test(model__a_device_failure_in_a_step_leaves_the_model_usable),
+        cmocka_unit_test(model__refuses_options_out_of_range),
+        cmocka_unit_test(load__a_tied_embedding_is_placed_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

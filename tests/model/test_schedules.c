@@ -1,0 +1,163 @@
+/* The same bits for a token alone, in a batch, in chunks, with any placement of its KV blocks: random schedules against solo runs.
+ * Each round takes sequences of random lengths, cuts them into random chunks, mixes several sequences in a step and scatters their blocks over
+ * the pool; every row's logits must equal the solo run's bit for bit. */
+#include "support/open_model.h"
+
+enum { SEQS = 4, MAX_LEN = 96, POOL = 64 };
+static const ModelOptions options = {
+    .max_rows = 48, .max_outs = 48, .max_seqs = SEQS, .max_len = MAX_LEN, .kv_blocks = POOL, .batch_invariant = true};
+
+static uint32_t next_random(uint64_t *s)
+{
+    *s = *s * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
+    return (uint32_t)(*s >> 33);
+}
+
+typedef struct Seq {
+    int32_t ids[MAX_LEN], blocks[(MAX_LEN + 15) / 16];
+    uint32_t len, done;
+    float *want; /* [len][vocab] */
+} Seq;
+
+/* Takes up to `room` more tokens of sequence q into the step. */
+static uint32_t take(Seq *q, uint32_t index, uint32_t room, uint32_t most, uint64_t *rnd, StepInput *in,
+                     int32_t *tokens, int32_t *positions, int32_t *slots, int32_t *row_seq, int32_t *out_rows)
+{
+    uint32_t left = q->len - q->done, n = 1 + next_random(rnd) % most;
+    n = n < left ? n : left;
+    n = n < room ? n : room;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t p = q->done + i, r = in->rows + i;
+        tokens[r] = q->ids[p];
+        positions[r] = (int32_t)p;
+        slots[r] = q->blocks[p / 16] * 16 + (int32_t)(p % 16);
+        row_seq[r] = (int32_t)index;
+        out_rows[in->outs + i] = (int32_t)r;
+    }
+    in->rows += n;
+    in->outs += n;
+    return n;
+}
+
+static void run_schedule(OpenModel *m, Seq *seqs, uint64_t *rnd)
+{
+    uint32_t vocab = model_vocab(m->model), stride = (MAX_LEN + 15) / 16;
+    int32_t tokens[48], positions[48], slots[48], row_seq[48], out_rows[48], start[SEQS + 1],
+        table[SEQS * ((MAX_LEN + 15) / 16)];
+    float *got = malloc(sizeof(float) * 48 * vocab);
+    uint32_t who[SEQS], took[SEQS];
+    Err e;
+
+    for (;;) {
+        StepInput in = {.tokens = tokens,
+                        .positions = positions,
+                        .slots = slots,
+                        .row_seq = row_seq,
+                        .seq_start = start,
+                        .block_table = table,
+                        .out_rows = out_rows};
+        uint32_t most = next_random(rnd) % 3 == 0 ? 1 : 20; /* a third of the steps are pure decode */
+        for (uint32_t q = 0; q < SEQS && in.rows < 48; q++) {
+            if (seqs[q].done == seqs[q].len || next_random(rnd) % 4 == 0)
+                continue;
+            start[in.seqs] = (int32_t)in.rows;
+            memset(table + in.seqs * stride, 0, sizeof(int32_t) * stride);
+            memcpy(table + in.seqs * stride, seqs[q].blocks, sizeof seqs[q].blocks);
+            who[in.seqs] = q;
+            took[in.seqs] =
+                take(&seqs[q], in.seqs, 48 - in.rows, most, rnd, &in, tokens, positions, slots, row_seq, out_rows);
+            in.seqs++;
+        }
+        if (in.rows == 0) {
+            uint32_t left = 0;
+            for (uint32_t q = 0; q < SEQS; q++)
+                left += seqs[q].len - seqs[q].done;
+            if (left == 0)
+                break;
+            continue;
+        }
+        start[in.seqs] = (int32_t)in.rows;
+        if (model_step(m->model, &in, got, &e) != ST_OK)
+            fail_msg("%s", e.msg);
+        for (uint32_t s = 0, row = 0; s < in.seqs; s++)
+            for (uint32_t i = 0; i < took[s]; i++, row++) {
+                Seq *q = &seqs[who[s]];
+                if (memcmp(got + (size_t)row * vocab, q->want + (size_t)(q->done + i) * vocab, sizeof(float) * vocab) !=
+                    0)
+                    fail_msg("sequence %u, token %u of %u: other bits than alone (step of %u rows, %u sequences)",
+                             who[s], q->done + i, q->len, in.rows, in.seqs);
+            }
+        for (uint32_t s = 0; s < in.seqs; s++)
+            seqs[who[s]].done += took[s];
+    }
+    free(got);
+}
+
+static void check_model(const char *path, const char *hw, DType kv, uint64_t seed)
+{
+    if (!class_runs(hw))
+        return;
+    OpenModel m = open_model(path, hw, kv, &options, NULL);
+    uint32_t vocab = model_vocab(m.model);
+    uint64_t rnd = seed;
+    Solo *solo;
+    Err e;
+
+    assert_int_equal(solo_new(&solo, m.model, &e), ST_OK);
+    for (int round = 0; round < 6; round++) {
+        Seq seqs[SEQS] = {0};
+        int32_t order[POOL];
+        for (int i = 0; i < POOL; i++)
+            order[i] = i;
+        for (int i = POOL - 1; i > 0; i--) {
+            int k = (int)(next_random(&rnd) % (uint32_t)(i + 1)), t = order[i];
+            order[i] = order[k];
+            order[k] = t;
+        }
+        for (uint32_t q = 0; q < SEQS; q++) {
+            seqs[q].len = 1 + next_random(&rnd) % (MAX_LEN - 1);
+            for (uint32_t i = 0; i < seqs[q].len; i++)
+                seqs[q].ids[i] = (int32_t)(next_random(&rnd) % vocab);
+            memcpy(seqs[q].blocks, order + q * ((MAX_LEN + 15) / 16), sizeof seqs[q].blocks);
+            seqs[q].want = malloc(sizeof(float) * seqs[q].len * vocab);
+            solo_reset(solo);
+            for (uint32_t i = 0; i < seqs[q].len; i++) /* token by token: the decode plan */
+                if (solo_append(solo, seqs[q].ids + i, 1, seqs[q].want + (size_t)i * vocab, &e) != ST_OK)
+                    fail_msg("%s", e.msg);
+        }
+        run_schedule(&m, seqs, &rnd);
+        for (uint32_t q = 0; q < SEQS; q++)
+            free(seqs[q].want);
+    }
+    solo_free(solo);
+    close_model(&m);
+}
+
+#define SCHEDULE_TEST(name, path, kv)                                                                                  \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        check_model(path, "avx2", kv, 1);                                                                              \
+        check_model(path, "avx512", kv, 2);                                                                            \
+    }
+SCHEDULE_TEST(schedules__full_attention_bf16_kv_gives_solo_bits, "oracles/llama", DT_BF16)
+SCHEDULE_TEST(schedules__full_attention_f32_kv_gives_solo_bits, "oracles/qwen3", DT_F32)
+SCHEDULE_TEST(schedules__sliding_window_gives_solo_bits, "oracles/mistral", DT_BF16)
+SCHEDULE_TEST(schedules__biases_give_solo_bits, "oracles/qwen2", DT_BF16)
+SCHEDULE_TEST(schedules__q8_0_weights_give_solo_bits, "formats/gguf-q8_0-llama/model.gguf", DT_BF16)
+SCHEDULE_TEST(schedules__q4_0_weights_give_solo_bits, "formats/gguf-q4_0-llama/model.gguf", DT_BF16)
+SCHEDULE_TEST(schedules__q4_1_weights_give_solo_bits, "formats/gguf-q4_1-llama/model.gguf", DT_BF16)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules__full_attention_bf16_kv_gives_solo_bits),
+        cmocka_unit_test(schedules__full_attention_f32_kv_gives_solo_bits),
+        cmocka_unit_test(schedules__sliding_window_gives_solo_bits),
+        cmocka_unit_test(schedules__biases_give_solo_bits),
+        cmocka_unit_test(schedules__q8_0_weights_give_solo_bits),
+        cmocka_unit_test(schedules__q4_0_weights_give_solo_bits),
+        cmocka_unit_test(schedules__q4_1_weights_give_solo_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

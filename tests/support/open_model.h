@@ -1,0 +1,172 @@
+/* open_model.h - a checkpoint of tests/data opened through the real registry, circuits and stores; and its golden file. Every failure fails the test. */
+#ifndef METRALE_TESTS_OPEN_MODEL_H
+#define METRALE_TESTS_OPEN_MODEL_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "circuit/target.h"
+#include "core/file.h"
+#include "model/model.h"
+#include "model/reference.h"
+#include "model/solo.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct OpenModel {
+    WeightStore *store;
+    CircuitLibrary *lib;
+    Instance *in;
+    const KernelTarget *target;
+    FamilySet *fs;
+    GpuBackend *gpu;
+    Model *model;
+} OpenModel;
+
+static inline bool open_model_find(void *ctx, const char *name, TensorDesc *out)
+{
+    const TensorInfo *t = store_find(ctx, name);
+    if (t == NULL)
+        return false;
+    *out = (TensorDesc){.dtype = t->dtype, .stored = dtype_name(t->dtype), .n_dims = t->n_dims};
+    memcpy(out->dims, t->dims, sizeof out->dims);
+    return true;
+}
+
+static inline const char *open_model_at(void *ctx, size_t i)
+{
+    return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
+}
+
+/* Store and instance only. path is below tests/data. */
+static inline OpenModel open_instance(const char *path, DType kv)
+{
+    OpenModel m = {0};
+    char full[1024];
+    Err e;
+
+    snprintf(full, sizeof full, "%s/tests/data/%s", METRALE_SOURCE_DIR, path);
+    if (store_open(&m.store, full, &e) != ST_OK ||
+        circuit_library_new(&m.lib, metrale_registry.files, metrale_registry.n_files, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    InstanceSource src = {.name = m.store->path,
+                          .meta = store_meta(m.store),
+                          .gguf = m.store->kind == STORE_GGUF,
+                          .find = open_model_find,
+                          .tensor_at = open_model_at,
+                          .ctx = m.store,
+                          .kv_format = kv};
+    if (instance_new(&m.in, m.lib, &src, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+/* The whole model on a backend; gpu NULL: the cpu backend of class hw with 2 threads. */
+static inline OpenModel open_model(const char *path, const char *hw, DType kv, const ModelOptions *opt, GpuBackend *gpu)
+{
+    OpenModel m = open_instance(path, kv);
+    Err e;
+
+    m.gpu = gpu;
+    if ((gpu == NULL && gpu_cpu_new(&m.gpu, hw, 2, &e) != ST_OK) ||
+        target_choose(&m.target, &metrale_registry, hw, m.in, NULL, &e) != ST_OK ||
+        families_load(&m.fs, &metrale_registry, m.target, &e) != ST_OK ||
+        model_new(&m.model, m.in, m.fs, m.store, m.gpu, opt, NULL, &e) != ST_OK)
+        fail_msg("%s on %s: %s", path, hw, e.msg);
+    return m;
+}
+
+static inline void close_model(OpenModel *m)
+{
+    model_free(m->model);
+    families_free(m->fs);
+    gpu_free(m->gpu);
+    instance_free(m->in);
+    circuit_library_free(m->lib);
+    store_free(m->store);
+}
+
+/* A CPU class that this machine can run, or a printed line and false. */
+static inline bool class_runs(const char *hw)
+{
+    if (gpu_cpu_can_run(hw))
+        return true;
+    print_message("SKIP: this CPU cannot run class %s\n", hw);
+    return false;
+}
+
+typedef struct GoldenFile {
+    int32_t *ids, *decode_ids;
+    float *logits, *decode_logits;
+    uint32_t n, n_decode, vocab;
+} GoldenFile;
+
+static inline void *golden_tensor(WeightStore *s, const char *name, uint64_t *n)
+{
+    Err e;
+    const TensorInfo *t = store_find(s, name);
+    if (t == NULL)
+        fail_msg("%s is missing from the golden file", name);
+    char *p = malloc(t->bytes);
+    if (store_read(s, t, 0, p, t->bytes, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    *n = t->dims[0];
+    if (t->dtype == DT_I64)
+        for (uint64_t i = 0; i < *n; i++) {
+            int64_t v;
+            memcpy(&v, p + 8 * i, 8);
+            ((int32_t *)(void *)p)[i] = (int32_t)v;
+        }
+    return p;
+}
+
+static inline GoldenFile golden_open(const char *dir)
+{
+    GoldenFile g = {0};
+    WeightStore *s = NULL;
+    char full[1024], *bytes;
+    size_t len;
+    uint64_t n, m;
+    Err e;
+
+    snprintf(full, sizeof full, "%s/tests/data/%s/golden.safetensors", METRALE_SOURCE_DIR, dir);
+    if (file_read(full, 1 << 24, &bytes, &len, &e) != ST_OK ||
+        store_safetensors_parse(&s, bytes, len, full, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    g.ids = golden_tensor(s, "input_ids", &n);
+    g.decode_ids = golden_tensor(s, "decode_ids", &m);
+    g.n = (uint32_t)n;
+    g.n_decode = (uint32_t)m;
+    g.logits = golden_tensor(s, "logits", &n);
+    g.decode_logits = golden_tensor(s, "decode_logits", &n);
+    g.vocab = (uint32_t)store_find(s, "logits")->dims[1];
+    store_free(s);
+    free(bytes);
+    return g;
+}
+
+static inline void golden_close(GoldenFile *g)
+{
+    free(g->ids);
+    free(g->decode_ids);
+    free(g->logits);
+    free(g->decode_logits);
+}
+
+/* Largest |difference| over the largest |wanted|; NaN is infinitely far. */
+static inline double worst_error(const float *got, const float *want, size_t n)
+{
+    double top = 0, far = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]);
+        far = isnan(d) ? INFINITY : fmax(far, d);
+        top = fmax(top, fabs((double)want[i]));
+    }
+    return far / top;
+}
+#endif
