@@ -4,11 +4,13 @@
  * FAMILIES.toml
  *   [[family]]
  *   id       = "linear_q4_1"
- *   op       = "linear"       # a family of one op: the pattern is that op, its variables are in (in0, in1, ...) and
- *                             # out (out0, ...). Left out: a rule in RULES.toml gives the pattern.
+ *   op       = "linear"       # a family of one op: the pattern is that op, its variables are in and out (in0, in1 ...,
+ *                             # out0, out1 ... where the op has several). Left out: a rule in RULES.toml gives the
+ *                             # pattern.
  *   formats  = { weight = "q4_1", in = "i8/32", out = "f32" }
  *                             # by variable or weight slot ("alias.weight" with a rule); `state` for KV. A variable
- *                             # that is not listed has the class's activation format (HARDWARE.toml activation).
+ *                             # that is not listed has the class's activation format (HARDWARE.toml activation);
+ *                             # matrices and states must be listed. Logits are f32.
  *   layout   = "n16"          # of its matrices (weights/layout.h); vectors are always "f32"
  *   inplace  = ["out=in0"]    # may write this output over that input
  *   args     = ["y:out", "x:in", "w:weight", "b:bias", "rows", "n", "k"]
@@ -21,6 +23,10 @@
  *   where = { head_dim = 64 } # only when these values (dims, or op params / n / k) are so
  *   constants = { ROWS = 1 }  # -D at compile time
  *   grid = ["ceil(n, 16)", "1", "1"]  block = 1  smem = "0"  workspace = "0"
+ *   evidence = "..."          # optional: a record id.   spills = "why": for the build driver only
+ *
+ * A family covers a node only if it binds what the node has: an optional weight that is there, and an optional parameter
+ * that is off its default, must be an argument (or a `where`).
  *
  * Arguments, "NAME:BINDING" or one word for both. A binding is
  *   a pattern variable           pointer to that edge's rows                    (n_rows x width of its format)
