@@ -1,6 +1,6 @@
 /* cmd_perplexity.c - `metrale perplexity`: exp of the mean negative log likelihood of a text.
  *
- * The rule is llama.cpp's, so that figures compare: the text is tokenized whole; it is cut into windows of N tokens, a rest is dropped; in
+ * The rule is the one that the common tools use, so that figures compare: the text is tokenized whole; it is cut into windows of N tokens, a rest is dropped; in
  * each window the first token is BOS where the model adds one; the first N/2 tokens are context only; tokens N/2+1 .. N-1 are scored. */
 #include "cli/cli.h"
 #include "cli/loader.h"
@@ -109,7 +109,13 @@ int cmd_perplexity(int argc, char **argv)
     levers_init(&a.levers);
     const struct argp_child children[] = {{&a.levers.parser, 0, "Settings:", 1}, {0}};
     const struct argp parser = {
-        options, parse, "MODEL --file FILE", "Perplexity of a text, by llama.cpp's rule.", children, NULL, NULL};
+        options,
+        parse,
+        "MODEL --file FILE",
+        "Perplexity of a text: whole windows of N tokens, the first half of each is context and not scored.",
+        children,
+        NULL,
+        NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
     LoadOptions lo = {.level = LOAD_MODEL, .tokenizer = true, .max_outs = 128, .max_seqs = 1};
