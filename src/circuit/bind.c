@@ -1,5 +1,5 @@
-/* bind.c - turns a chosen match into a launch: arguments bound to buffers, weights, states and numbers, and the scope of
- * names that its expressions need.
+/* bind.c - turns a chosen match into a launch: arguments bound to buffers, weights, states and numbers, and the scope
+ * of names that its expressions need.
  *
  * Everything that does not depend on the step's rows, outs or seqs becomes a number here, so that plan_eval() has a
  * handful of names to look through. All geometry is evaluated once at the shape's maxima: an expression that cannot be

@@ -25,8 +25,8 @@
  *   grid = ["ceil(n, 16)", "1", "1"]  block = 1  smem = "0"  workspace = "0"
  *   evidence = "..."          # optional: a record id.   spills = "why": for the build driver only
  *
- * A family covers a node only if it binds what the node has: an optional weight that is there, and an optional parameter
- * that is off its default, must be an argument (or a `where`).
+ * A family covers a node only if it binds what the node has: an optional weight that is there, and an optional
+ * parameter that is off its default, must be an argument (or a `where`).
  *
  * Arguments, "NAME:BINDING" or one word for both. A binding is
  *   a pattern variable           pointer to that edge's rows                    (n_rows x width of its format)

@@ -40,8 +40,8 @@ typedef enum { SHAPE_DECODE, SHAPE_EXTEND } ShapeKind;
 typedef struct StepShape {
     ShapeKind kind;
     uint32_t min_rows, max_rows; /* decode rung r: (r/2, r]; extend: 1..max */
-    uint32_t max_seqs, max_outs; /* points of ops on outputs are chosen for outs min_rows..max_outs (decode), 1..max_outs
-                                    (extend) */
+    uint32_t max_seqs, max_outs; /* points of ops on outputs are chosen for outs min_rows..max_outs when decoding, for
+                                    1..max_outs when extending */
     uint32_t max_len; /* tokens of a sequence: block table stride = ceil(max_len, 16), rope table length */
 } StepShape;
 
@@ -82,7 +82,7 @@ typedef struct PlanStep {
 } PlanStep;
 
 typedef struct PlanBlock {
-    const InstanceBlock *source; /* with the act_quant nodes that lowering put in; weights and states are the instance's */
+    const InstanceBlock *source; /* with the act_quant nodes that lowering put in; weights and states as they were */
     const char *name;
     uint32_t n_steps;
     const PlanStep *steps;

@@ -1,4 +1,5 @@
-/* plan_show.c - a plan as a table for people and as JSON for tools. Each distinct layer once, then which layer is which.
+/* plan_show.c - a plan as a table for people and as JSON for tools. Each distinct layer once, with the layers
+ * that share it.
  *
  * Predicted time is the cost model's: bytes moved at the most rows over the class's bandwidth, and a launch. What
  * attention reads of the KV cache is not in it, since it depends on how long the sequences are. */

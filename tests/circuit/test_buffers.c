@@ -111,7 +111,7 @@ static void buffers__sizes_beyond_the_address_space_are_refused(void **state)
     assert_int_equal(buffers_place(v, 1, 64, &bytes, &err), ST_INVALID);
 }
 
-/* ---- whole plans on a memory that remembers ----------------------------------------------------------------------- */
+/* ---- whole plans on a memory that remembers --------------------------------------------------------------------- */
 
 typedef struct Memory {
     uint32_t *owner; /* of each byte: the value written there last */
@@ -154,7 +154,7 @@ static void touch(Memory *m, uint64_t offset, uint64_t bytes, uint32_t value, bo
     }
 }
 
-/* Values are numbered base + edge. Every step here is of a one-op family, whose arguments are named by its variables. */
+/* Values are numbered base + edge. Every step here is of a one-op family, so arguments are bound to its variables. */
 static void run_block(Memory *m, const PlanBlock *pb, uint32_t base)
 {
     const InstanceBlock *b = pb->source;

@@ -1,4 +1,4 @@
-/* families: FAMILIES.toml and HARDWARE.toml are read strictly, layers merge by id, and every refusal names its place. */
+/* families: FAMILIES.toml and HARDWARE.toml are read strictly, layers merge by id, and a refusal names its place. */
 #include "lower_fixture.h"
 
 #define LINES "kernels/cpu1/common/FAMILIES.toml:"
