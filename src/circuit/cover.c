@@ -1,13 +1,13 @@
 /* cover.c - the cheapest exact cover of a block by matches, by dynamic programming over downsets.
  *
  * A state is the set of nodes covered so far. It is always a downset of the block's order (whatever a covered node
- * needs is covered), so launching the chosen groups one after another is a valid program. A move is a match whose nodes are
- * all uncovered and whose union with the state is again a downset. best(S) = min over moves of cost + best(S + move),
- * remembered for each S; a real block has few downsets, since it is nearly a chain.
+ * needs is covered), so launching the chosen groups one after another is a valid program. A move is a match whose
+ * nodes are all uncovered and whose union with the state is again a downset. best(S) = min over moves of cost +
+ * best(S + move), remembered for each S; a real block has few downsets, since it is nearly a chain.
  *
  * Cost is kept as two whole numbers, bytes and launches, and weighed only to compare: the sums do not depend on the
- * order of addition, so that the choice is the same on every machine. Ties go to fewer launches, then to the match that
- * comes first (lowest node, then file order). */
+ * order of addition, so that the choice is the same on every machine. Ties go to fewer launches, then to the match
+ * that comes first (lowest node, then file order). */
 #include "circuit/lowering.h"
 #include "core/str.h"
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* match.c - finds every place in a block where a rule fits.
  *
  * A rule fits when its ops map to distinct nodes with its variables unified, every format agrees (edges that stay
- * inside are free), no value that stays inside is read by others, the family binds whatever the nodes have (a bias that a
- * family does not read would be lost in silence), and one of the family's points holds the step shape. */
+ * inside are free), no value that stays inside is read by others, the family binds whatever the nodes have (a bias
+ * that a family does not read would be lost in silence), and one of the family's points holds the step shape. */
 #include "circuit/lowering.h"
 #include <stdio.h>
 #include <stdlib.h>
