@@ -30,46 +30,55 @@ typedef struct TokenEvent {
 typedef struct GenRequest {
     const int32_t *prompt; /* copied */
     uint32_t n_prompt;
-    uint32_t max_tokens;     /* 0: as many as fit */
+    /* Of the answer. 0: as many as fit. More than fit into the window (max_len) or the whole KV pool, counted with the
+     * prompt, are clipped to what fits; the answer then ends with FINISH_LENGTH. */
+    uint32_t max_tokens;
     SamplingParams sampling; /* bias is copied */
     const int32_t *stop_ids; /* end tokens, copied; the end token itself is delivered with FINISH_STOP */
     uint32_t n_stop_ids;
     bool ignore_eos; /* stop_ids do not end the answer */
     bool want_logprobs;
-    uint32_t n_top_logprobs;
-    uint64_t deadline_ns; /* on the engine's clock; 0: none */
-    /* Called by the engine thread after each event is readable; must not block. NULL: stream_next only. */
+    uint32_t n_top_logprobs; /* counts with want_logprobs only */
+    uint64_t deadline_ns;    /* on the engine's clock; 0: none. FINISH_CANCELLED from then on, within one step */
+    /* Called by the engine thread after each event is readable; must not block, nor call stream_free. NULL: stream_next
+     * only. */
     void (*notify)(void *ctx);
     void *notify_ctx;
 } GenRequest;
 
 typedef struct EngineOptions {
-    uint32_t queue_len; /* waiting requests; one more is ST_BUSY */
+    uint32_t queue_len; /* waiting requests, 1 to 65536; one more is ST_BUSY */
 } EngineOptions;
 
 typedef struct EngineStats {
     uint32_t running, waiting, kv_blocks_used, kv_blocks_total;
-    uint64_t steps, prompt_tokens, generated_tokens, preemptions, requests;
+    uint64_t steps, prompt_tokens, generated_tokens, preemptions;
+    uint64_t requests; /* accepted */
 } EngineStats;
 
 Status engine_new(Engine **out, Model *model, Clock *clock, const EngineOptions *opt, const Log *log, Err *err);
 /* Starts the thread. Without it the owner calls engine_step itself (tests, bench). */
 Status engine_start(Engine *e, Err *err);
-/* Stops taking requests, lets running ones finish until grace_ns has passed, then ends them with FINISH_CANCELLED;
- * joins the thread. */
+/* Stops taking requests, lets accepted ones finish until grace_ns has passed, then ends them with FINISH_CANCELLED;
+ * joins the thread. Without a thread it steps by itself. */
 void engine_stop(Engine *e, uint64_t grace_ns);
-void engine_free(Engine *e); /* all streams must be freed before */
-/* One turn: schedule, fill the batch, run the plan, sample, commit. *worked is false when there was nothing to do. */
+void engine_free(Engine *e); /* stops without grace if need be; NULL is fine */
+/* One turn: schedule, fill the batch, run the plan, sample, commit. *worked is false when there was nothing to do. A step
+ * that fails ends its requests with FINISH_ERROR and is returned; the engine can go on. */
 Status engine_step(Engine *e, bool *worked, Err *err);
 
 /* ST_INVALID: empty prompt, token outside the vocabulary, prompt + 1 over max_len or over the whole KV pool, bad
  * sampling values (sentences fit for the client). ST_BUSY: queue full. ST_CANCELLED: stopping. */
 Status engine_submit(Engine *e, const GenRequest *req, Stream **out, Err *err);
-/* Next event in order. wait_ns 0: do not wait. False: none yet (or, after the last event, never again). */
+/* Next event in order; one reader at a time. wait_ns 0: do not wait. False: none yet (or, after the last event, never
+ * again). */
 bool stream_next(Stream *s, TokenEvent *out, uint64_t wait_ns);
-void stream_cancel(Stream *s);             /* takes effect within one step; a FINISH_CANCELLED event follows */
-void stream_free(Stream *s);               /* cancels what is unfinished */
-const char *stream_error(const Stream *s); /* sentence behind FINISH_ERROR */
+void stream_cancel(Stream *s); /* takes effect within one step; a FINISH_CANCELLED event follows */
+/* Cancels what is unfinished. Waits for a notify under way, and none follows: so hold no lock that notify takes. NULL is
+ * fine. The engine may be gone already. */
+void stream_free(Stream *s);
+/* After the last event: the sentence behind FINISH_ERROR, or why the engine cancelled; otherwise "". */
+const char *stream_error(const Stream *s);
 void engine_stats(Engine *e, EngineStats *out);
-const Model *engine_model(const Engine *e);
+const Model *engine_model(const Engine *e); /* NULL when it was made without one (step_runner.h) */
 #endif

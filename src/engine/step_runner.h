@@ -1,0 +1,20 @@
+/* step_runner.h - what the engine needs of a model: bounds, and one call that runs a step. engine_new makes one of a
+ * Model; tests give their own and so script the logits.
+ * Owns: nothing.   Thread: run is called by the engine thread only. */
+#ifndef METRALE_ENGINE_STEP_RUNNER_H
+#define METRALE_ENGINE_STEP_RUNNER_H
+#include "circuit/plan.h"
+#include "engine/engine.h"
+
+typedef struct StepRunner {
+    /* As model_step: writes the KV of the step's rows at their slots and fills logits f32 [outs][vocab] (host). */
+    Status (*run)(void *ctx, const StepInput *step, float *logits, Err *err);
+    void *ctx;
+    uint32_t max_rows, max_outs, max_seqs, max_len, kv_blocks; /* as ModelOptions */
+    uint32_t vocab;
+} StepRunner;
+
+/* engine_new over any runner (copied). engine_model() of such an engine is NULL. */
+Status engine_new_with_runner(Engine **out, const StepRunner *runner, Clock *clock, const EngineOptions *opt,
+                              const Log *log, Err *err);
+#endif
