@@ -138,8 +138,8 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
 
     *row = (ConfigRow){.name = t->key, .type = s->type, .dim = s->dim, .toml = r->toml, .at = t};
     row->min = s->dim ? 1 : -INFINITY;
-    row->max =
-        s->type == VALUE_INT ? (double)INT32_MAX : INFINITY; /* INFINITY is a float: without the cast 2^31 fits */
+    /* INFINITY is a float, and so would be INT32_MAX beside it, rounded up to 2^31. */
+    row->max = s->type == VALUE_INT ? (double)INT32_MAX : (double)INFINITY;
     row->above = -INFINITY;
     TRY(read_kind(r, t, TOML_TABLE, t->key));
     TRY(read_only(r, t, row_keys(s->type)));

@@ -131,7 +131,7 @@ static void config_map__a_number_out_of_range_is_refused(void **state)
     refused("{'rms_norm_eps': 0}", ST_FORMAT, TEXTS("rms_norm_eps is 0; it must be above 0"));
     refused("{'rope_theta': -1.0}", ST_FORMAT, TEXTS("rope_theta is -1.0; it must be above 1"));
     refused("{'bos_token_id': -1}", ST_FORMAT, TEXTS("bos_token_id is -1"));
-    refused("{'intermediate_size': 2147483647, 'hidden_size': 2147483644}", ST_FORMAT, TEXTS("head_dim"));
+    refused("{'max_position_embeddings': 1e3}", ST_FORMAT, TEXTS("max_position_embeddings is 1000.0"));
 }
 
 static void config_map__numbers_that_do_not_fit_each_other_are_refused(void **state)
