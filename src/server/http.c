@@ -411,7 +411,8 @@ static ssize_t on_read(void *ctx, uint64_t pos, char *buf, size_t max)
     return got;
 }
 
-/* Hands the head of the answer to MHD. Under x->lock. */
+/* Hands the head of the answer to MHD. Not under x->lock, which on_read takes under a lock of MHD's response; what is
+ * read here stays as it is once `started` is set. */
 static enum MHD_Result exchange_reply(Exchange *x)
 {
     uint64_t size = x->len < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)x->len;
@@ -501,6 +502,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
     Http *h = ctx;
     Exchange *x = *con_cls;
     enum MHD_Result rc = MHD_YES;
+    bool ready = false;
 
     (void)version;
     if (!x) {
@@ -539,13 +541,13 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const c
     if (x->gone) {
         rc = MHD_NO;
     } else if (x->started && (x->len < 0 || x->ended || x->out.len > 0)) {
-        rc = exchange_reply(x);
+        ready = true;
     } else if (!x->suspended) {
         x->suspended = true;
         MHD_suspend_connection(mhd);
     }
     mutex_unlock(&x->lock);
-    return rc;
+    return ready ? exchange_reply(x) : rc;
 }
 
 /* ---- the watcher -------------------------------------------------------------------------------------------------- */
@@ -694,7 +696,7 @@ Status http_start(Http **out, const HttpOptions *opt, const HttpHandler *handler
     TRY(listen_on(opt, &fd, &h->port, err));
     TRY(thread_start(&h->watcher, "http-watch", watch, h, err));
     h->watching = true;
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
+    h->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
                                  NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, (void *)(uintptr_t)log,
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, opt->max_connections,
                                  MHD_OPTION_CONNECTION_TIMEOUT, opt->stall_s, MHD_OPTION_NOTIFY_CONNECTION,
