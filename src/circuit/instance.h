@@ -88,7 +88,7 @@ typedef struct InstanceBlock {
 typedef enum {
     ROWS_AS_STORED,
     ROWS_ROPE_INTERLEAVED, /* each head's rows are stored as pairs (2i, 2i+1) of what neox order has at (i, i +
-                              head_dim/2): llama-arch GGUF q and k */
+                              head_dim/2): q and k of some GGUF files */
 } RowOrder;
 
 /* Where a layer's weight slot finds its bytes: rows [row, row + n) of the tensor; of a vector, k elements from `row`. */
