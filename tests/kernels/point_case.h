@@ -1,0 +1,688 @@
+/* point_case.h - one rule of a target on one shape: a block with exactly the rule's pattern, random inputs, weights laid out as
+ * the family wants them, KV pools, step tables, and what the reference functions make of it. No kernel has a name here:
+ * everything follows from the rule, so that a family added to FAMILIES.toml is tested without a line of C.
+ *
+ * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads' widths; what a
+ * matrix or a block format reads along k is a multiple of 32; the rest is odd on purpose.
+ *
+ * Owns: its arena.   Thread: one. */
+#ifndef METRALE_TESTS_POINT_CASE_H
+#define METRALE_TESTS_POINT_CASE_H
+#include "circuit/lowering.h"
+#include "core/numeric.h"
+#include "model/reference_ops.h"
+#include "model/rope_table.h"
+#include "weights/decode.h"
+#include "weights/layout.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct PointShape {
+    uint32_t rows, seqs, outs, n, k, head_dim, n_heads, n_kv, rotary, window, past;
+    bool extras;                   /* biases and sinks are there */
+    bool interleaved;              /* rope's style */
+    double scale, offset, softcap; /* of whatever op has such a parameter */
+} PointShape;
+
+/* Rows 1..9, 17, 70; tails of n; k of 1 to 48 blocks; heads of 16, 64, 80, 128 in groups of 1, 3, 8; one to three
+ * sequences; windows that begin inside a block and that hold all; long KV. */
+static const PointShape point_shapes[] = {
+    {1, 1, 1, 16, 32, 64, 3, 1, 64, 0, 0, false, false, 1, 0, 0},
+    {1, 1, 1, 49, 96, 80, 8, 1, 80, 0, 37, true, false, 1, 0, 0},
+    {1, 1, 1, 200, 1536, 128, 4, 4, 128, 21, 333, false, true, 0.5, 1, 0},
+    {2, 2, 2, 33, 64, 16, 3, 1, 8, 5, 15, true, true, 1, 1, 30},
+    {3, 1, 1, 15, 32, 64, 9, 3, 64, 0, 0, false, false, 1, 0, 0},
+    {4, 4, 4, 130, 576, 64, 9, 3, 64, 0, 200, false, false, 1, 0, 0},
+    {5, 2, 2, 64, 128, 80, 8, 1, 64, 3, 14, true, false, 0.25, 0, 0},
+    {6, 1, 3, 97, 160, 128, 16, 2, 128, 0, 1, true, false, 1, 0, 0},
+    {7, 3, 7, 17, 32, 16, 2, 2, 16, 40, 60, false, true, 1, 0, 5},
+    {8, 8, 8, 47, 320, 64, 3, 1, 32, 0, 31, false, false, 1, 0, 0},
+    {9, 1, 9, 113, 96, 64, 9, 3, 64, 0, 7, false, false, 1, 0, 0},
+    {17, 2, 2, 80, 192, 80, 6, 2, 80, 16, 20, true, false, 1, 1, 0},
+    {17, 1, 17, 31, 64, 64, 9, 3, 64, 9, 100, false, false, 1, 0, 0},
+    {70, 3, 20, 65, 64, 64, 9, 3, 64, 0, 0, false, false, 1, 0, 0},
+    {70, 1, 1, 272, 576, 128, 8, 1, 128, 33, 90, true, false, 1, 0, 0},
+};
+enum { POINT_SHAPES = sizeof point_shapes / sizeof *point_shapes, CASE_MAX_WEIGHTS = 4 * RULE_MAX_NODES };
+
+typedef struct PointCase {
+    const PointShape *shape;
+    const FamilySet *fs;
+    const Rule *rule;
+    Arena *arena;
+    Instance in;
+    InstanceBlock block;
+    LowerBlock lb;
+    InstanceNode nodes[RULE_MAX_NODES];
+    InstanceEdge edges[RULE_MAX_VARS];
+    InstanceWeight weights[CASE_MAX_WEIGHTS];
+    InstanceState state;
+    InstanceDim dims[8];
+    RopeSpec rope;
+    RuleVar vars[RULE_MAX_VARS];
+    DType formats[RULE_MAX_VARS];
+    uint64_t before[RULE_MAX_NODES], readers[RULE_MAX_VARS];
+    uint32_t n_vars, max_blocks, n_blocks;
+    bool writes_kv;
+    double *value[RULE_MAX_VARS];  /* [rows][width]: an input, or what the reference made */
+    uint8_t *input[RULE_MAX_VARS]; /* an input's bytes; NULL for what a node makes */
+    float *dense[CASE_MAX_WEIGHTS];
+    uint8_t *laid[CASE_MAX_WEIGHTS];
+    float *rope_rows;
+    int32_t *tokens, *positions, *slots, *row_seq, *seq_start, *table, *out_rows;
+    double *kv[2]; /* [seq][tokens][n_kv * head_dim], rounded to the pool's format */
+    uint8_t *pool[2], *expected_pool[2];
+    size_t pool_bytes;
+} PointCase;
+
+static uint64_t case_seed;
+
+static double case_random(void) /* uniform in -1..1 */
+{
+    case_seed = case_seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (double)(int32_t)(case_seed >> 32) / 2147483648.0;
+}
+
+static void *case_alloc(PointCase *c, size_t n, size_t size)
+{
+    void *p = arena_alloc(c->arena, n ? n : 1, size);
+    assert_non_null(p);
+    return p;
+}
+
+/* ---- widths ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t group_of(const uint32_t *parent, uint32_t v)
+{
+    while (parent[v] != v)
+        v = parent[v];
+    return v;
+}
+
+static void case_widths(PointCase *c)
+{
+    const PointShape *s = c->shape;
+    uint32_t parent[RULE_MAX_VARS], width[RULE_MAX_VARS] = {0}, n_odd = 0, n_even = 0;
+    bool even[RULE_MAX_VARS] = {false};
+
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        parent[v] = v;
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const InstanceNode *n = &c->nodes[i];
+        const uint32_t *in = n->in, *out = n->out;
+        switch (n->op->kind) {
+        case OP_RESIDUAL_ADD:
+        case OP_SILU_MUL:
+            parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            break;
+        case OP_RMS_NORM:
+        case OP_QK_NORM:
+        case OP_ACT_QUANT:
+        case OP_PAGED_ATTENTION:
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            break;
+        case OP_ROPE:
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            parent[group_of(parent, out[1])] = group_of(parent, in[1]);
+            break;
+        case OP_KV_WRITE:
+            parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            break;
+        default:
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const InstanceNode *n = &c->nodes[i];
+        uint32_t in = group_of(parent, n->in[0]);
+        switch (n->op->kind) {
+        case OP_QK_NORM:
+        case OP_PAGED_ATTENTION:
+            width[in] = s->n_heads * s->head_dim;
+            break;
+        case OP_ROPE:
+            width[in] = s->n_heads * s->head_dim;
+            width[group_of(parent, n->in[1])] = s->n_kv * s->head_dim;
+            break;
+        case OP_KV_WRITE:
+            width[in] = s->n_kv * s->head_dim;
+            break;
+        case OP_EMBED:
+            width[in] = 1;
+            even[group_of(parent, n->out[0])] = true;
+            break;
+        case OP_LINEAR:
+        case OP_LM_HEAD:
+        case OP_ACT_QUANT:
+            even[in] = true;
+            break;
+        default:
+            break;
+        }
+    }
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        if (group_of(parent, v) == v && width[v] == 0)
+            width[v] = even[v] ? s->k + 32 * n_even++ : s->n + 7 * n_odd++;
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        c->edges[v].width = width[group_of(parent, v)];
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+
+static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
+{
+    const PointShape *s = c->shape;
+    const struct {
+        const char *name;
+        double value;
+    } values[] = {{"eps", 1e-5},
+                  {"offset", s->offset},
+                  {"group", s->head_dim},
+                  {"head_dim", s->head_dim},
+                  {"n_heads", s->n_heads},
+                  {"n_kv_heads", s->n_kv},
+                  {"style", s->interleaved},
+                  {"softcap", s->softcap},
+                  {"window", s->window},
+                  {"scale", op->kind == OP_PAGED_ATTENTION ? 1 / sqrt(s->head_dim) : s->scale}};
+
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strcmp(values[i].name, p->name) == 0)
+            return values[i].value;
+    fail_msg("op %s has a parameter %s that no test shape sets; add it to point_case.h", op->name, p->name);
+    return 0;
+}
+
+static void case_nodes(PointCase *c)
+{
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const RuleNode *r = &c->rule->nodes[i];
+        InstanceNode *n = &c->nodes[i];
+        *n = (InstanceNode){.id = r->as ? r->as : "node", .role = "", .op = r->op, .state = -1, .table = -1};
+        for (uint32_t j = 0; j < r->op->n_in; j++)
+            n->in[j] = (uint32_t)rule_var_find(c->vars, c->n_vars, r->in[j]);
+        for (uint32_t j = 0; j < r->op->n_out; j++)
+            n->out[j] = (uint32_t)rule_var_find(c->vars, c->n_vars, r->out[j]);
+        for (uint32_t j = 0; j < OP_MAX_WEIGHTS; j++)
+            n->weight[j] = -1;
+        for (uint32_t j = 0; j < r->op->n_params; j++)
+            n->param[j] = case_param(c, r->op, &r->op->params[j]);
+        for (uint32_t j = 0; j < c->rule->n_where; j++) { /* roles and numbers that the rule asks for */
+            uint32_t at;
+            const char *rest;
+            if (rule_node(c->rule, c->rule->where_names[j], &at, &rest) && at == i) {
+                int p = op_param(r->op, rest);
+                if (strcmp(rest, "role") == 0)
+                    n->role = c->rule->where_values[j];
+                else if (p >= 0 && r->op->params[p].type != PARAM_ENUM)
+                    n->param[p] = atof(c->rule->where_values[j]);
+            }
+        }
+        if (r->op->reads_state || r->op->writes_state)
+            n->state = 0;
+        if (r->op->reads_table)
+            n->table = 0;
+        c->writes_kv |= r->op->writes_state;
+    }
+}
+
+static void case_order(PointCase *c)
+{
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const InstanceNode *n = &c->nodes[i];
+        for (uint32_t j = 0; j < n->op->n_out; j++)
+            c->edges[n->out[j]].producer = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const InstanceNode *n = &c->nodes[i];
+        for (uint32_t j = 0; j < n->op->n_in; j++) {
+            if (c->edges[n->in[j]].producer >= 0)
+                c->before[i] |= UINT64_C(1) << c->edges[n->in[j]].producer;
+            c->readers[n->in[j]] |= UINT64_C(1) << i;
+        }
+        for (uint32_t j = 0; j < i; j++)
+            if (n->state >= 0 && c->nodes[j].state == n->state && (n->op->writes_state || c->nodes[j].op->writes_state))
+                c->before[i] |= UINT64_C(1) << j;
+    }
+}
+
+static void case_formats(PointCase *c)
+{
+    for (uint32_t v = 0; v < c->n_vars; v++) {
+        DType f = family_format(c->rule->family, c->vars[v].name);
+        int32_t maker = c->edges[v].producer;
+        if (f == DT_NONE && maker >= 0 && c->nodes[maker].op->kind == OP_ACT_QUANT)
+            f = DT_I8_32; /* an inner value that the family does not list */
+        if (f == DT_NONE)
+            f = c->fs->facts.activation;
+        for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+            if (c->nodes[i].op->kind == OP_EMBED && c->nodes[i].in[0] == v)
+                f = DT_I32;
+        c->formats[v] = f;
+    }
+}
+
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t case_row_bytes(const PointCase *c, uint32_t edge)
+{
+    uint64_t bytes = 0;
+    assert_true(dtype_row_bytes(c->formats[edge], c->edges[edge].width, &bytes));
+    return bytes;
+}
+
+/* One f32 row to the bytes of a format and to the values that these bytes mean. */
+static void case_encode(DType f, const float *row, uint32_t width, uint8_t *bytes, double *values)
+{
+    if (f == DT_F32) {
+        memcpy(bytes, row, sizeof(float) * width);
+        for (uint32_t i = 0; i < width; i++)
+            values[i] = (double)row[i];
+        return;
+    }
+    assert_int_equal(f, DT_I8_32);
+    for (uint32_t b = 0; b < width; b += 32, bytes += 40) {
+        float top = 0;
+        int32_t sum = 0;
+        for (uint32_t i = 0; i < 32; i++)
+            top = fmaxf(top, fabsf(row[b + i]));
+        float d = top / 127.0f, inv = top > 0 ? 127.0f / top : 0;
+        for (uint32_t i = 0; i < 32; i++) {
+            int8_t q = (int8_t)nearbyintf(row[b + i] * inv);
+            bytes[i] = (uint8_t)q;
+            sum += q;
+            values[b + i] = (double)d * q;
+        }
+        memcpy(bytes + 32, &d, 4);
+        memcpy(bytes + 36, &sum, 4);
+    }
+}
+
+/* The values that a row's bytes mean. */
+static void case_decode(DType f, const uint8_t *bytes, uint32_t width, double *values)
+{
+    for (uint32_t i = 0; i < width; i++) {
+        float x;
+        if (f == DT_F32) {
+            memcpy(&x, bytes + 4 * i, 4);
+            values[i] = (double)x;
+        } else {
+            const uint8_t *block = bytes + i / 32 * 40;
+            memcpy(&x, block + 32, 4);
+            values[i] = (double)x * (int8_t)block[i % 32];
+        }
+    }
+}
+
+static void case_inputs(PointCase *c)
+{
+    for (uint32_t v = 0; v < c->n_vars; v++) {
+        uint32_t width = c->edges[v].width;
+        c->value[v] = case_alloc(c, (size_t)c->shape->rows * width, sizeof(double));
+        if (c->edges[v].producer >= 0 || c->formats[v] == DT_I32)
+            continue;
+        float *row = case_alloc(c, width, sizeof *row);
+        c->input[v] = case_alloc(c, c->shape->rows, case_row_bytes(c, v));
+        for (uint32_t r = 0; r < c->shape->rows; r++) {
+            for (uint32_t i = 0; i < width; i++) /* a block of zeros now and then */
+                row[i] = (r + i / 32) % 13 == 5 ? 0.0f : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
+            case_encode(c->formats[v], row, width, c->input[v] + r * case_row_bytes(c, v),
+                        c->value[v] + (size_t)r * width);
+        }
+    }
+}
+
+/* Random stored bytes that hold finite values of a weight's usual size. */
+static void random_stored(DType t, uint64_t elements, uint8_t *out)
+{
+    uint32_t block = dtype_block(t), bytes = dtype_block_bytes(t);
+
+    for (uint64_t i = 0; i < elements / block; i++, out += bytes) {
+        float x = (float)case_random() * 0.2f;
+        uint16_t d = f32_to_f16(x * 0.05f), m = f32_to_f16((float)case_random() * 0.1f);
+        for (uint32_t j = 0; j < bytes; j++)
+            out[j] = (uint8_t)(case_random() * 128);
+        if (t == DT_F32)
+            memcpy(out, &x, 4);
+        else if (t == DT_F16 || t == DT_BF16)
+            memcpy(out, &(uint16_t){t == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x)}, 2);
+        else
+            memcpy(out, &d, 2);
+        if (t == DT_Q4_1)
+            memcpy(out + 2, &m, 2);
+    }
+}
+
+static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_t n, uint64_t k, DType stored)
+{
+    uint32_t at = c->block.n_weights++;
+    bool vector = node->op->weights[slot].vector;
+    WeightLayout layout = LAYOUT_F32;
+    uint64_t row_bytes, laid, rows;
+
+    if (!vector)
+        assert_true(layout_parse(c->rule->family->layout, &layout));
+    c->weights[at] =
+        (InstanceWeight){.name = node->op->weights[slot].name, .n = n, .k = k, .vector = vector, .stored = stored};
+    node->weight[slot] = (int32_t)at;
+    assert_true(dtype_row_bytes(stored, k, &row_bytes) && layout_bytes(layout, stored, n, k, &laid));
+    uint8_t *raw = case_alloc(c, n, row_bytes);
+    c->dense[at] = case_alloc(c, n * k, sizeof(float));
+    c->laid[at] = case_alloc(c, laid, 1);
+    random_stored(stored, n * k, raw);
+    rows = layout_rows(layout);
+    for (uint64_t r = 0; r < n; r++)
+        assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + r * k));
+    for (uint64_t r = 0; r < n; r += rows)
+        layout_piece(layout, stored, k, (uint32_t)(n - r < rows ? n - r : rows), raw + r * row_bytes,
+                     c->laid[at] + laid / ((n + rows - 1) / rows) * (r / rows));
+}
+
+static void case_weights(PointCase *c)
+{
+    char name[128];
+
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        InstanceNode *n = &c->nodes[i];
+        for (uint32_t w = 0; w < n->op->n_weights; w++) {
+            const WeightDef *def = &n->op->weights[w];
+            uint32_t in = c->edges[n->in[0]].width, out = c->edges[n->out[0]].width;
+            if (def->optional && !c->shape->extras)
+                continue;
+            if (!def->vector) {
+                assert_true(rule_slot_name(c->rule, i, def->name, name, sizeof name));
+                DType stored = family_format(c->rule->family, name);
+                assert_true(stored != DT_NONE);
+                case_weight(c, n, w, n->op->kind == OP_EMBED ? c->shape->n : out, n->op->kind == OP_EMBED ? out : in,
+                            stored);
+            } else {
+                uint32_t len = n->op->kind == OP_QK_NORM           ? c->shape->head_dim
+                               : n->op->kind == OP_PAGED_ATTENTION ? c->shape->n_heads
+                                                                   : out;
+                case_weight(c, n, w, 1, len, DT_F32);
+            }
+        }
+    }
+}
+
+/* ---- the step and its state --------------------------------------------------------------------------------------- */
+
+static void case_step(PointCase *c)
+{
+    const PointShape *s = c->shape;
+    uint32_t len = 0;
+
+    c->tokens = case_alloc(c, s->rows, 4);
+    c->positions = case_alloc(c, s->rows, 4);
+    c->slots = case_alloc(c, s->rows, 4);
+    c->row_seq = case_alloc(c, s->rows, 4);
+    c->seq_start = case_alloc(c, s->seqs + 1, 4);
+    c->out_rows = case_alloc(c, s->outs, 4);
+    for (uint32_t q = 0, r = 0; q < s->seqs; q++) {
+        uint32_t n = s->rows / s->seqs + (q < s->rows % s->seqs), past = s->past + 13 * q;
+        c->seq_start[q] = (int32_t)r;
+        for (uint32_t i = 0; i < n; i++, r++) {
+            c->tokens[r] = (int32_t)((r * 7 + 3) % s->n);
+            c->positions[r] = (int32_t)(past + i);
+            c->row_seq[r] = (int32_t)q;
+        }
+        len = past + n > len ? past + n : len;
+    }
+    c->seq_start[s->seqs] = (int32_t)s->rows;
+    for (uint32_t o = 0; o < s->outs; o++)
+        c->out_rows[o] = (int32_t)((o + 1) * s->rows / s->outs - 1);
+    c->max_blocks = (len + 15) / 16 + 1; /* the last entry of each table is never used */
+    c->n_blocks = s->seqs * c->max_blocks + 3;
+    c->table = case_alloc(c, (size_t)s->seqs * c->max_blocks, 4);
+    for (uint32_t i = 0; i < s->seqs * c->max_blocks; i++) /* scattered; what is unused leads far outside */
+        c->table[i] = i % c->max_blocks == c->max_blocks - 1 ? INT32_MAX / 2 : (int32_t)((i * 5 + 2) % c->n_blocks);
+    if (c->n_blocks % 5 == 0)
+        for (uint32_t i = 0; i < s->seqs * c->max_blocks; i++)
+            if (c->table[i] < INT32_MAX / 2)
+                c->table[i] = (int32_t)(c->n_blocks - 1 - i);
+    for (uint32_t r = 0; r < s->rows; r++)
+        c->slots[r] = c->table[(uint32_t)c->row_seq[r] * c->max_blocks + (uint32_t)c->positions[r] / 16] * 16 +
+                      c->positions[r] % 16;
+}
+
+/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V [block][n_kv_heads][16][head_dim]. */
+static size_t pool_at(const PointCase *c, int part, int32_t slot, uint32_t h, uint32_t d)
+{
+    size_t head = ((size_t)(slot / 16) * c->shape->n_kv + h) * c->shape->head_dim * 16, t = (size_t)slot % 16;
+    return head + (part == 0 ? (size_t)d * 16 + t : t * c->shape->head_dim + d);
+}
+
+static void pool_put(const PointCase *c, uint8_t *pool, size_t at, float x)
+{
+    if (c->state.format == DT_F32)
+        memcpy(pool + 4 * at, &x, 4);
+    else
+        memcpy(pool + 2 * at, &(uint16_t){f32_to_bf16(x)}, 2);
+}
+
+static void pool_put_row(const PointCase *c, uint8_t *pool, int part, int32_t slot, const double *row)
+{
+    for (uint32_t h = 0; h < c->shape->n_kv; h++)
+        for (uint32_t d = 0; d < c->shape->head_dim; d++)
+            pool_put(c, pool, pool_at(c, part, slot, h, d), (float)row[h * c->shape->head_dim + d]);
+}
+
+/* All slots that no token owns are NaN; a block that writes KV finds only the past there. */
+static void case_state(PointCase *c)
+{
+    const PointShape *s = c->shape;
+    uint32_t width = s->n_kv * s->head_dim, tokens = c->max_blocks * 16;
+    char name[128];
+    uint32_t at = 0;
+
+    while (at < c->rule->n_nodes && c->nodes[at].state < 0)
+        at++;
+    if (at == c->rule->n_nodes)
+        return;
+    assert_true(rule_slot_name(c->rule, at, "state", name, sizeof name));
+    c->state = (InstanceState){.name = "kv", .format = family_format(c->rule->family, name), .n_parts = 2};
+    assert_true(c->state.format == DT_F32 || c->state.format == DT_BF16);
+    c->block.n_states = 1;
+    c->pool_bytes = (size_t)c->n_blocks * 16 * width * dtype_block_bytes(c->state.format);
+    for (int part = 0; part < 2; part++) {
+        c->state.parts[part] = (InstanceStatePart){part ? "v" : "k", s->n_kv, s->head_dim};
+        c->pool[part] = case_alloc(c, c->pool_bytes, 1);
+        c->expected_pool[part] = case_alloc(c, c->pool_bytes, 1);
+        c->kv[part] = case_alloc(c, (size_t)s->seqs * tokens * width, sizeof(double));
+        memset(c->pool[part], 0xff, c->pool_bytes);
+        for (uint32_t q = 0; q < s->seqs; q++) {
+            int32_t end = c->positions[c->seq_start[q + 1] - 1] + 1, known = c->positions[c->seq_start[q]];
+            for (int32_t p = 0; p < (c->writes_kv ? known : end); p++) {
+                double *row = c->kv[part] + ((size_t)q * tokens + (size_t)p) * width;
+                for (uint32_t i = 0; i < width; i++) {
+                    float x = (float)case_random();
+                    row[i] = (double)(c->state.format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+                }
+                pool_put_row(c, c->pool[part], part, c->table[q * c->max_blocks + (uint32_t)p / 16] * 16 + p % 16, row);
+            }
+        }
+        memcpy(c->expected_pool[part], c->pool[part], c->pool_bytes);
+    }
+}
+
+static void case_rope(PointCase *c)
+{
+    uint32_t len = c->max_blocks * 16;
+    Err err;
+
+    c->rope = (RopeSpec){.kind = ROPE_DEFAULT, .dims = c->shape->rotary, .theta = 10000, .factor = 1};
+    c->rope_rows = case_alloc(c, (size_t)len * c->rope.dims, sizeof(float));
+    if (rope_table_fill(&c->rope, NULL, len, c->rope_rows, &err) != ST_OK)
+        fail_msg("%s", err.msg);
+}
+
+/* Does the shape make sense for this rule? A linear's matrix must have whole tiles of heads when attention reads it. */
+static void case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const PointShape *shape)
+{
+    *c = (PointCase){.shape = shape, .fs = fs, .rule = rule, .arena = arena_new()};
+    assert_non_null(c->arena);
+    case_seed = 1 + (uint64_t)(shape - point_shapes);
+    c->n_vars = rule_vars(rule, c->vars);
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        c->edges[v] = (InstanceEdge){.name = c->vars[v].name, .producer = -1};
+    case_nodes(c);
+    case_order(c);
+    case_formats(c);
+    case_widths(c);
+    case_inputs(c);
+    case_weights(c);
+    case_step(c);
+    case_state(c);
+    case_rope(c);
+
+    const InstanceDim dims[] = {
+        {"head_dim", shape->head_dim}, {"n_heads", shape->n_heads}, {"n_kv_heads", shape->n_kv}};
+    memcpy(c->dims, dims, sizeof dims);
+    c->in = (Instance){.arch = "test", .source = "test", .dims = c->dims, .n_dims = 3, .ropes = &c->rope, .n_ropes = 1};
+    c->block.name = "test";
+    c->block.n_nodes = rule->n_nodes;
+    c->block.n_edges = c->n_vars;
+    c->block.nodes = c->nodes;
+    c->block.edges = c->edges;
+    c->block.weights = c->weights;
+    c->block.states = &c->state;
+    c->block.in_edge = c->block.out_edge = UINT32_MAX;
+    c->lb = (LowerBlock){
+        .block = &c->block, .role = BLOCK_LAYER, .formats = c->formats, .before = c->before, .readers = c->readers};
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        if (c->formats[v] == DT_I32) {
+            c->lb.role = BLOCK_STEM;
+            c->block.in_edge = v;
+        }
+}
+
+static void case_free(PointCase *c)
+{
+    arena_free(c->arena);
+}
+
+static uint32_t case_edge_rows(const PointCase *c, uint32_t edge)
+{
+    int32_t maker = c->edges[edge].producer;
+    return maker >= 0 && c->nodes[maker].op->on_outputs ? c->shape->outs : c->shape->rows;
+}
+
+/* ---- the reference ------------------------------------------------------------------------------------------------ */
+
+static double *case_at(const PointCase *c, uint32_t edge, uint32_t row)
+{
+    return c->value[edge] + (size_t)row * c->edges[edge].width;
+}
+
+static double case_get(const InstanceNode *n, const char *param)
+{
+    return n->param[op_param(n->op, param)];
+}
+
+static void reference_attention(const PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    const PointShape *s = c->shape;
+    uint32_t width = s->n_kv * s->head_dim, pos = (uint32_t)c->positions[r], window = (uint32_t)case_get(n, "window");
+    uint32_t first = window > 0 && pos + 1 > window ? pos + 1 - window : 0;
+    double *score = malloc(sizeof(double) * (pos + 1));
+
+    assert_non_null(score);
+    for (uint32_t h = 0; h < s->n_heads; h++) {
+        size_t at =
+            ((size_t)c->row_seq[r] * c->max_blocks * 16 + first) * width + h / (s->n_heads / s->n_kv) * s->head_dim;
+        ref_attention(case_at(c, n->out[0], r) + (size_t)h * s->head_dim,
+                      case_at(c, n->in[0], r) + (size_t)h * s->head_dim, c->kv[0] + at, c->kv[1] + at, pos + 1 - first,
+                      width, s->head_dim, case_get(n, "scale"), case_get(n, "softcap"),
+                      n->weight[0] >= 0 ? (double)c->dense[n->weight[0]][h] : -INFINITY, score);
+    }
+    free(score);
+}
+
+static void reference_kv_write(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    uint32_t width = c->shape->n_kv * c->shape->head_dim;
+
+    for (int part = 0; part < 2; part++) {
+        double *kept = c->kv[part] + ((size_t)c->row_seq[r] * c->max_blocks * 16 + (size_t)c->positions[r]) * width;
+        pool_put_row(c, c->expected_pool[part], part, c->slots[r], case_at(c, n->in[part], r));
+        for (uint32_t i = 0; i < width; i++) {
+            float x = (float)case_at(c, n->in[part], r)[i];
+            kept[i] = (double)(c->state.format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+        }
+    }
+}
+
+static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    uint32_t src = n->op->on_outputs ? (uint32_t)c->out_rows[r] : r, in = c->edges[n->in[0]].width;
+    const double *x = n->op->kind == OP_EMBED ? NULL : case_at(c, n->in[0], src);
+    double *y = n->op->n_out ? case_at(c, n->out[0], r) : NULL;
+    const float *w = n->op->n_weights && n->weight[0] >= 0 ? c->dense[n->weight[0]] : NULL;
+    double freq[256], scale;
+    Err err;
+
+    switch (n->op->kind) {
+    case OP_EMBED:
+        ref_embed(y, w + (size_t)c->tokens[r] * c->edges[n->out[0]].width, c->edges[n->out[0]].width,
+                  case_get(n, "scale"));
+        break;
+    case OP_RMS_NORM:
+        ref_rms_norm(y, x, w, in, case_get(n, "eps"), case_get(n, "offset"));
+        break;
+    case OP_QK_NORM:
+        ref_qk_norm(y, x, w, in, (uint32_t)case_get(n, "group"), case_get(n, "eps"), case_get(n, "offset"));
+        break;
+    case OP_RESIDUAL_ADD:
+        ref_residual_add(y, x, case_at(c, n->in[1], r), in, case_get(n, "scale"));
+        break;
+    case OP_LINEAR:
+    case OP_LM_HEAD:
+        for (uint32_t i = 0; i < c->edges[n->out[0]].width; i++) {
+            y[i] = ref_dot(x, w + (size_t)i * in, in);
+            if (n->op->kind == OP_LM_HEAD)
+                y[i] = ref_logit(y[i], case_get(n, "scale"), case_get(n, "softcap"));
+            else if (n->weight[1] >= 0)
+                y[i] += (double)c->dense[n->weight[1]][i];
+        }
+        break;
+    case OP_ACT_QUANT:
+        ref_act_quant_i8(y, x, in);
+        break;
+    case OP_SILU_MUL:
+        ref_silu_mul(y, x, case_at(c, n->in[1], r), in);
+        break;
+    case OP_ROPE:
+        assert_true(rope_frequencies(&c->rope, freq, &scale, &err) == ST_OK);
+        for (int j = 0; j < 2; j++) {
+            uint32_t width = c->edges[n->in[j]].width;
+            memcpy(case_at(c, n->out[j], r), case_at(c, n->in[j], r), sizeof(double) * width);
+            ref_rope(case_at(c, n->out[j], r), width, c->shape->head_dim, c->rope.dims / 2, freq, scale,
+                     (uint32_t)c->positions[r], case_get(n, "style") != 0);
+        }
+        break;
+    case OP_KV_WRITE:
+        reference_kv_write(c, n, r);
+        break;
+    case OP_PAGED_ATTENTION:
+        reference_attention(c, n, r);
+        break;
+    case OP_COUNT:
+        break;
+    }
+}
+
+/* Fills value[] of all that the nodes make, and expected_pool. */
+static void case_reference(PointCase *c)
+{
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+        for (uint32_t r = 0; r < (c->nodes[i].op->on_outputs ? c->shape->outs : c->shape->rows); r++)
+            reference_node(c, &c->nodes[i], r);
+}
+#endif
