@@ -116,9 +116,10 @@ static bool is_float(DType t)
     return t == DT_F32 || t == DT_F16 || t == DT_BF16;
 }
 
+/* Floats and every block format, but for that of activations. */
 static bool is_weight(DType t)
 {
-    return is_float(t) || t == DT_Q8_0 || t == DT_Q4_0 || t == DT_Q4_1;
+    return is_float(t) || (dtype_block(t) > 1 && t != DT_I8_32);
 }
 
 /* The stored format must be one that a slot of this rank can have, and whole blocks must fill its rows. */
@@ -130,7 +131,7 @@ static Status check_format(const Build *b, const InstanceBinding *bind, const Te
         return err_set(b->err, ST_UNSUPPORTED, "%s: tensor %s is stored as %s; a %s can be stored as %s", b->src->name,
                        bind->tensor, got->dtype == DT_NONE && got->stored ? got->stored : dtype_name(got->dtype),
                        w->vector ? "vector" : "matrix",
-                       w->vector ? "f32, f16 or bf16" : "f32, f16, bf16, q8_0, q4_0 or q4_1");
+                       w->vector ? "f32, f16 or bf16" : "f32, f16, bf16 or a block format such as q8_0 or q4_k");
     if (!dtype_row_bytes(got->dtype, w->k, &bytes))
         return err_set(b->err, ST_FORMAT,
                        "%s: rows of tensor %s are %llu elements, no multiple of the %u of a %s block", b->src->name,

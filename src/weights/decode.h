@@ -1,9 +1,8 @@
 /* decode.h - what stored weights mean: one row to f32, as every kernel must read it. Pure.
  *
- * Formulas (dtype.h; GGUF block formats): f32, f16, bf16 widen exactly; q8_0: w = d*q; q4_0: w = d*(q-8); q4_1: w = d*q + m,
- * with d and m from f16. Product and sum are computed in f32, each rounded once, as kernels without a fused multiply-add
- * do. The products are exact, too: 11 bits of d times 8 of q fit into the 24 of a float. Only q4_1's sum can round, by
- * at most half an ulp. */
+ * Formulas: dtype.h (GGUF block formats). f32, f16 and bf16 widen exactly. Scales and minima are f16 or integers, so that
+ * every product (d*q; d*s*q, at most 11 + 7 + 6 bits; dmin*m; 2^e times an e2m1 value) fits into the 24 bits of a float and
+ * is exact in any order. Only the formats that add or take off a minimum can round: once, to nearest. */
 #ifndef METRALE_WEIGHTS_DECODE_H
 #define METRALE_WEIGHTS_DECODE_H
 #include "core/dtype.h"

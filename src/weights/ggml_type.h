@@ -14,5 +14,6 @@ typedef struct GgmlType {
 /* NULL for an id that ggml does not have. */
 const GgmlType *ggml_type_find(uint32_t id);
 /* The names of those with a dtype, for messages. */
-#define GGML_TYPES_READ "F32, F16, BF16, Q8_0, Q4_0, Q4_1"
+#define GGML_TYPES_READ                                                                                                \
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4"
 #endif

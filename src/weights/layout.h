@@ -2,13 +2,40 @@
  * A layout is named by the family that reads it (FAMILIES.toml `layout`). All CPU classes share one layout for each
  * format.
  *
- *   row     [n][row bytes]                as stored
- *   f32     [n] f32                       any float vector, widened exactly (norms, biases)
- *   n16     16 output rows interleaved, so that one vector register holds the same k (or 4 k's) of 16 rows; n is padded
- * to 16 with zeros. f32/f16/bf16:  tile t = n/16:  [k][16] elements q8_0:          tile t, block b = k/32:  f16 d[16] |
- * i8  q[8][16][4]      (q[g][r][j]: row r, k = 32b + 4g + j)       = 544 bytes q4_0:          tile t, block b: f16
- * d[16] | u8  q[4][16][4]      (byte of q[g][r][j]: low nibble k = 32b + 4g + j, q4_1:          tile t, block b:  f16
- * d[16], f16 m[16] | u8 q[4][16][4]    high nibble k = 32b + 16 + 4g + j)          = 288 / 320 bytes
+ *   row     [n][row bytes]   as stored
+ *   f32     [n] f32          any float vector, widened exactly (norms, biases)
+ *   n16     16 output rows interleaved, so that one vector register holds the same k, or 4 k's, of 16 rows; n is padded to
+ *           16 with zeros. Tile t holds rows 16t..16t + 15 for all k:
+ *
+ *   f32 f16 bf16   [k][16] elements
+ *
+ * Block formats, for each 32 k's of a tile. Quants come in planes of 64-byte vectors; group g has k = 4g..4g + 3 of the 32,
+ * and byte 4r + j of a vector belongs to row r, k = 4g + j:
+ *
+ *   i8  b[8][64]   vector g: group g
+ *   u4  q[4][64]   vector g: low nibbles group g, high nibbles group g + 4 (16 k's on)
+ *   u2  p[2][64]   vector v: bits 2c, 2c + 1 are group 4v + c
+ *   u1  h[64]      bit g is group g
+ *
+ * so that a shift and a mask give a group, and what has scales for 16 k's finds them in groups 0..3 and 4..7.
+ *
+ *   q8_0     f16 d[16] | b                   544 bytes
+ *   q4_0     f16 d[16] | q                   288
+ *   q4_1     f16 d[16], m[16] | q            320
+ *   q5_0     f16 d[16] | h | q               352
+ *   q5_1     f16 d[16], m[16] | h | q        384
+ *   iq4_nl   f16 d[16] | q                   288      codes, as stored
+ *   mxfp4    u8 e[16] | q                    272      codes, as stored
+ *
+ * Super-blocks of 256 k's: a head, then 8 cells of 32 k's. Scales that files pack in 6 bits have a byte here, less their
+ * offset (s - 32 is stored as i8), which is what the bytes in brackets are for (as stored -> here, for 16 rows).
+ *
+ *   q2_k     f16 d[16], dmin[16] | 8 x { u8 sm[2][16]       | p     }    1344   (s low nibble, m high; of 16 k's)
+ *   q3_k     f16 d[16]           | 8 x { i8 s[2][16]        | h | p }    1824   (1760 -> 1824)
+ *   q4_k     f16 d[16], dmin[16] | 8 x { u8 s[16], u8 m[16] | q     }    2368   (2304 -> 2368)
+ *   q5_k     f16 d[16], dmin[16] | 8 x { u8 s[16], u8 m[16] | h | q }    2880   (2816 -> 2880)
+ *   q6_k     f16 d[16]           | 8 x { i8 s[2][16]        | p | q }    3360
+ *   iq4_xs   f16 d[16]           | 8 x { i8 s[16]           | q     }    2208   (2176 -> 2208)
  *
  * Transforms are pure: bytes in, bytes out. */
 #ifndef METRALE_WEIGHTS_LAYOUT_H

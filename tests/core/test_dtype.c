@@ -39,6 +39,9 @@ static void dtype__rows_are_whole_blocks(void **state)
     assert_int_equal(bytes, 576);
     assert_true(dtype_row_bytes(DT_Q8_0, 64, &bytes));
     assert_int_equal(bytes, 68);
+    assert_true(dtype_row_bytes(DT_Q6_K, 512, &bytes));
+    assert_int_equal(bytes, 420);
+    assert_false(dtype_row_bytes(DT_Q6_K, 128, &bytes));
     assert_true(dtype_row_bytes(DT_F32, 0, &bytes));
     assert_int_equal(bytes, 0);
     assert_false(dtype_row_bytes(DT_Q8_0, 33, &bytes));

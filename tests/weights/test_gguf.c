@@ -216,8 +216,9 @@ static void gguf__refuses_wrong_tensor_fields_by_name(void **state)
         {{"the.weight", 1, {32}, 77, 0}, "type 77"},
         {{"the.weight", 1, {32}, UINT32_MAX, 0}, "type 4294967295"},
         {{"the.weight", 1, {32}, 4, 0}, "Q4_2"},
-        {{"the.weight", 1, {256}, 14, 0}, "Q6_K, which this build does not read"},
-        {{"the.weight", 1, {32}, 39, 0}, "MXFP4, which this build does not read"},
+        {{"the.weight", 1, {256}, 19, 0}, "IQ1_S, which this build does not read"},
+        {{"the.weight", 2, {128, 2}, 14, 0}, "rows of 128 values, not a multiple of the 256 of a Q6_K block"},
+        {{"the.weight", 1, {64}, 40, 0}, "NVFP4, which this build does not read"},
         {{"the.weight", 1, {32}, 26, 0}, "I32, which this build does not read"},
         {{"the.weight", 1, {32}, 0, 4}, "offset 4, not a multiple"},
         {{"the.weight", 1, {33}, 0, 0}, "needs bytes"},
@@ -404,7 +405,7 @@ static void write_file(const char *path, const void *p, size_t len)
 /* Planning needs names and shapes of files that cannot be served, and of files whose data is elsewhere. */
 static void gguf__metadata_opens_for_other_types_and_without_data(void **state)
 {
-    static const Spec a = {"a", 2, {256, 2}, 14, 0}, b = {"b", 2, {64, 2}, 42, 512};
+    static const Spec a = {"a", 2, {256, 2}, 18, 0}, b = {"b", 2, {64, 2}, 42, 512};
     Str s = STR_INIT;
     WeightStore *w = NULL;
     const TensorInfo *t;
@@ -417,14 +418,14 @@ static void gguf__metadata_opens_for_other_types_and_without_data(void **state)
     tensor(&s, &b);
     write_file("other.gguf", s.p, s.len);
     assert_int_equal(store_open(&w, "other.gguf", &err), ST_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "other.gguf: tensor a is Q6_K"));
+    assert_non_null(strstr(err.msg, "other.gguf: tensor a is IQ3_XXS"));
     assert_int_equal(store_open_config(&w, "other.gguf", &err), ST_OK);
     assert_string_equal(json_string_value(json_object_get(store_meta(w), "general.name")), "x");
     assert_int_equal(store_count(w), 2);
     t = store_find(w, "a");
     assert_int_equal(t->dtype, DT_NONE);
-    assert_string_equal(t->stored, "Q6_K");
-    assert_int_equal(t->bytes, 420);
+    assert_string_equal(t->stored, "IQ3_XXS");
+    assert_int_equal(t->bytes, 196);
     assert_int_equal(store_need(w, "a", &t, &err), ST_UNSUPPORTED);
     assert_string_equal(store_find(w, "b")->stored, "Q2_0");
     store_free(w);
