@@ -49,8 +49,9 @@ static Status content_text(const json_t *content, size_t i, json_t **out, Err *e
         return err_set(err, ST_INVALID, "messages[%zu].content: must be a string, a list of parts, or null", i);
     for (size_t k = 0; k < json_array_size(content); k++)
         TRY(add_part(&text, json_array_get(content, k), i, k, err));
-    *out = json_stringn_nocheck(str_c(&text), text.len);
-    if (!str_ok(&text) || !*out)
+    if (str_ok(&text))
+        *out = json_stringn(str_c(&text), text.len);
+    if (!*out)
         TRY(err_set(err, ST_NOMEM, "out of memory while reading messages"));
 done:
     str_release(&text);

@@ -339,7 +339,7 @@ bool build_bytes(Build *b, const char *p, size_t len, bool user);
 bool build_chars(Build *b, const char *text); /* trusted, NUL-terminated */
 bool build_value(Build *b, Value v);          /* as printed */
 JText build_done(const Build *b);
-void float_repr(double f, char out[40]);
+void float_repr(double f, char out[48]);
 
 /* arguments: by position (0 based) or name; NULL when not given */
 const Value *arg_get(const Args *args, size_t index, const char *name);

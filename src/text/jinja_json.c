@@ -70,7 +70,7 @@ static bool new_line(Dumper *d, unsigned depth)
 
 static bool dump_number(Dumper *d, Value v)
 {
-    char buf[40];
+    char buf[48];
     if (v.kind == V_INT)
         snprintf(buf, sizeof buf, "%lld", (long long)v.i);
     else if (isnan(v.f) || isinf(v.f))

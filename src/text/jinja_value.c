@@ -541,7 +541,7 @@ bool v_iterate(Interp *in, Value v, const JList **out)
 /* --- printing --------------------------------------------------------------------------------------------------------- */
 
 /* The shortest decimal that reads back as f, in Python's form. */
-void float_repr(double f, char out[40])
+void float_repr(double f, char out[48])
 {
     char digits[32];
     int precision = 0, exponent;
@@ -556,11 +556,11 @@ void float_repr(double f, char out[40])
     if (exponent >= 16 || exponent < -4) {
         char *e = strchr(digits, 'e');
         *e = 0;
-        snprintf(out, 40, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
+        snprintf(out, 48, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent) % 1000);
         return;
     }
     int decimals = precision - exponent;
-    snprintf(out, 40, "%.*f", decimals > 1 ? decimals : 1, f);
+    snprintf(out, 48, "%.*f", decimals > 1 ? decimals : 1, f);
 }
 
 static bool repr_text(Build *b, JText s)
@@ -616,7 +616,7 @@ static bool repr_dict(Build *b, const JDict *d, unsigned depth)
 
 bool v_repr(Build *b, Value v, unsigned depth)
 {
-    char buf[40];
+    char buf[48];
     if (depth > MAX_VALUE_DEPTH)
         return fail(b->in, "the value nests too deeply to print");
     switch (v.kind) {
