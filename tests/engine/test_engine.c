@@ -162,6 +162,28 @@ static void step__admits_in_order_of_arrival_and_lets_nobody_overtake(void **sta
     bench_release(&b);
 }
 
+static void step__admits_with_one_block_to_spare_unless_it_is_never_needed(void **state)
+{
+    Bench b;
+    GenRequest running = request(16, 10), grows = request(32, 10), fits = request(31, 1);
+    (void)state;
+    bench_init_at(&b, 64, 4, 128, 4, 8);
+    Stream *s0 = submit(&b, &running);
+    step(&b);
+    step(&b); /* it has 2 blocks of 4 */
+    assert_int_equal(stats(&b).kv_blocks_used, 2);
+    Stream *s1 = submit(&b, &grows); /* 2 for its prompt, and a third soon */
+    step(&b);
+    assert_int_equal(stats(&b).running, 1);
+    stream_free(s1);
+    Stream *s2 = submit(&b, &fits); /* 2 are all that it will ever need */
+    step(&b);
+    expect_end(s2, FINISH_LENGTH, 1);
+    stream_free(s0);
+    stream_free(s2);
+    bench_release(&b);
+}
+
 static void step__bounds_running_sequences_by_outputs(void **state)
 {
     const EngineOptions opt = {.queue_len = 8};
@@ -188,30 +210,34 @@ static void step__bounds_running_sequences_by_outputs(void **state)
 static void step__preempts_the_youngest_and_resumes_it_with_the_same_answer(void **state)
 {
     Bench b;
-    GenRequest older = request(16, 60), younger = request(20, 40);
+    GenRequest older = request(16, 60), younger = request(20, 40), last = request(1, 1);
     int32_t want[2][128], got[128];
     uint32_t n_want[2];
     FinishReason finish;
     (void)state;
-    bench_init_at(&b, 32, 4, 128, 6, 8); /* 96 tokens; the two end with 76 + 60 */
+    bench_init_at(&b, 64, 2, 128, 6, 8); /* 96 tokens; the first two end with 76 + 60 */
     younger.sampling.temperature = 1;
     younger.sampling.seed = 5;
     n_want[0] = fake_answer(&b.f, &older, want[0], &finish);
     n_want[1] = fake_answer(&b.f, &younger, want[1], &finish);
-    Stream *s0 = submit(&b, &older), *s1 = submit(&b, &younger);
-    bool waited = false;
-    while (step(&b))
-        waited = waited || stats(&b).waiting == 1;
-    assert_true(waited);
-    assert_true(stats(&b).preemptions >= 1);
-    assert_int_equal(read_all(s0, got, &finish), n_want[0]);
+    Stream *s0 = submit(&b, &older), *s1 = submit(&b, &younger), *s2 = submit(&b, &last);
+    bool preempted = false;
+    for (uint32_t turn = 1; step(&b); turn++) {
+        assert_int_equal(read_all(s0, got + turn - 1, &finish), turn <= 60); /* the oldest gets on at every step */
+        preempted = preempted || stats(&b).waiting == 2;
+        if (turn < 60) /* the preempted one waits ahead of the last, for which there is room by then */
+            assert_int_equal(read_all(s2, NULL, &finish), 0);
+    }
+    assert_true(preempted);
     assert_memory_equal(got, want[0], n_want[0] * sizeof *got);
+    assert_true(stats(&b).preemptions >= 1);
     assert_int_equal(read_all(s1, got, &finish), n_want[1]);
     assert_memory_equal(got, want[1], n_want[1] * sizeof *got);
-    assert_int_equal(stats(&b).prompt_tokens, 36); /* recomputed rows are not counted again */
-    assert_int_equal(stats(&b).generated_tokens, 100);
+    assert_int_equal(stats(&b).prompt_tokens, 37); /* recomputed rows are not counted again */
+    assert_int_equal(stats(&b).generated_tokens, 101);
     stream_free(s0);
     stream_free(s1);
+    stream_free(s2);
     bench_release(&b);
 }
 
@@ -359,6 +385,35 @@ static void submit__refuses_what_is_larger_than_the_whole_pool(void **state)
     expect_end(s1, FINISH_LENGTH, 5);
     stream_free(s0);
     stream_free(s1);
+    bench_release(&b);
+}
+
+static void submit__copies_all_lists_of_the_request(void **state)
+{
+    int32_t prompt[] = {7, 8, 9}, ends[] = {60}, want[8], got[8];
+    LogitBias bias = {60, 3.5f}; /* makes the end token likely at some step */
+    Bench b;
+    GenRequest r = request(0, 8);
+    FinishReason want_finish, finish;
+    (void)state;
+    bench_init(&b);
+    r.prompt = prompt;
+    r.n_prompt = 3;
+    r.stop_ids = ends;
+    r.n_stop_ids = 1;
+    r.sampling.bias = &bias;
+    r.sampling.n_bias = 1;
+    uint32_t n = fake_answer(&b.f, &r, want, &want_finish);
+    assert_int_equal(want_finish, FINISH_STOP);
+    Stream *s = submit(&b, &r);
+    prompt[1] = ends[0] = 1;
+    bias = (LogitBias){2, 100};
+    while (step(&b))
+        ;
+    assert_int_equal(read_all(s, got, &finish), n);
+    assert_memory_equal(got, want, n * sizeof *got);
+    assert_int_equal(finish, FINISH_STOP);
+    stream_free(s);
     bench_release(&b);
 }
 
@@ -643,6 +698,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step__mixes_decode_rows_with_prompt_chunks),
         cmocka_unit_test(step__admits_in_order_of_arrival_and_lets_nobody_overtake),
+        cmocka_unit_test(step__admits_with_one_block_to_spare_unless_it_is_never_needed),
         cmocka_unit_test(step__bounds_running_sequences_by_outputs),
         cmocka_unit_test(step__preempts_the_youngest_and_resumes_it_with_the_same_answer),
         cmocka_unit_test(answer__ends_at_any_of_several_end_ids),
@@ -650,6 +706,7 @@ int main(void)
         cmocka_unit_test(answer__carries_logprobs_when_asked),
         cmocka_unit_test(submit__refuses_what_can_never_be_answered),
         cmocka_unit_test(submit__refuses_what_is_larger_than_the_whole_pool),
+        cmocka_unit_test(submit__copies_all_lists_of_the_request),
         cmocka_unit_test(submit__is_busy_when_the_queue_is_full),
         cmocka_unit_test(new__refuses_bounds_of_nothing),
         cmocka_unit_test(cancel__returns_blocks_within_a_step_wherever_the_request_is),

@@ -51,16 +51,16 @@ static void make_planned(Planned *p, const FakeModel *f, unsigned short rng[3])
     p->n_expected = fake_answer(f, &p->req, p->expected, &p->expected_finish);
 }
 
-static void read_events(Planned *p, uint64_t wait_ns)
+static bool read_event(Planned *p, uint64_t wait_ns)
 {
     TokenEvent e;
-    while (p->stream && p->finish == FINISH_NONE && stream_next(p->stream, &e, wait_ns)) {
-        if (e.token >= 0) {
-            assert_true(p->n_got < MAX_LEN);
-            p->got[p->n_got++] = e.token;
-        }
-        p->finish = e.finish;
-    }
+
+    if (p->finish != FINISH_NONE || !stream_next(p->stream, &e, wait_ns))
+        return false;
+    if (e.token >= 0 && p->n_got < MAX_LEN)
+        p->got[p->n_got++] = e.token;
+    p->finish = e.finish;
+    return true;
 }
 
 static void expect_answer(const Planned *p, bool may_be_cut)
@@ -100,16 +100,16 @@ static uint64_t run_schedule(int seed)
         assert_true(step < 20000); /* it ends */
         for (uint32_t i = 0; i < REQUESTS; i++) {
             Planned *p = &plans[i];
-            if (p->arrives_at == step) {
+            if (p->arrives_at == step)
                 assert_int_equal(engine_submit(e, &p->req, &p->stream, &err), ST_OK);
-            }
             if (p->leaves_at == step && step > 0 && p->stream)
                 stream_cancel(p->stream);
         }
         assert_int_equal(engine_step(e, &worked, &err), ST_OK);
         open = 0;
         for (uint32_t i = 0; i < REQUESTS; i++) {
-            read_events(&plans[i], 0);
+            while (plans[i].stream && read_event(&plans[i], 0))
+                ;
             open += plans[i].finish == FINISH_NONE;
         }
     }
@@ -171,17 +171,14 @@ static void *run_client(void *arg)
         if (st != ST_OK)
             break;
         engine_stats(c->engine, &stats);
-        TokenEvent e;
         bool leaves = p->leaves_at > 0;
-        if (leaves && stream_next(p->stream, &e, 1000000) && e.token >= 0) {
-            p->got[p->n_got++] = e.token;
-            p->finish = e.finish;
-        }
+        if (leaves)
+            read_event(p, 1000000);
         if (leaves && i % 2)
             stream_cancel(p->stream);
         if (!leaves || i % 2) {
             while (p->finish == FINISH_NONE)
-                read_events(p, UINT64_C(60000000000));
+                (void)read_event(p, UINT64_C(60000000000));
             /* No cmocka assertions off the main thread: the count tells. */
             c->answered += (p->finish == FINISH_CANCELLED || p->n_got == p->n_expected) &&
                            memcmp(p->got, p->expected, p->n_got * sizeof *p->got) == 0;
