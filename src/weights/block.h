@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* iq4_nl, iq4_xs: what a code stands for (ggml's kvalues_iq4nl), times the scale. */
+static const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
 static inline uint16_t load_u16(const uint8_t *p)
 {
     uint16_t v;

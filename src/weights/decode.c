@@ -5,9 +5,6 @@
 #include "core/numeric.h"
 #include "weights/block.h"
 
-/* iq4_nl, iq4_xs: what a code stands for (ggml's kvalues_iq4nl). */
-static const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
 /* Twice the value of an e2m1 code (OCP Microscaling 1.0: sign, two bits of exponent, one of mantissa; code 8 is -0). */
 static const float E2M1_TWICE[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
 

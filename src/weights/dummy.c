@@ -8,18 +8,20 @@
  *              and scaled to sigma 1                       and bounded by 3.47 sigma
  *   w(i)     = 0.02 z(i), plus 1 for tensors of rank 1 (norms)
  *
- * The bound lets block formats use one scale for the whole tensor, without a pass for the largest value. */
+ * The bound lets block formats use one scale for the whole tensor, without a pass for the largest value: 4 bits and more
+ * span it, 2 and 3 bits take the steps that keep sigma. Vectors are floats, as they are in every checkpoint. */
 #include "core/arena.h"
 #include "core/hash.h"
 #include "core/numeric.h"
+#include "weights/block.h"
 #include "weights/tensors.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define SIGMA     0.02f
 #define BOUND     (SIGMA * 3.4642f) /* of |0.02 z|: 2 over the deviation 1/sqrt(3), rounded up */
-#define CHUNK     32                /* elements made at once: a block, or as many floats */
-#define CHUNK_MAX ((size_t)CHUNK * 4)
+#define CHUNK     256               /* elements made at once, at most: a block, or 32 floats */
+#define CHUNK_MAX ((size_t)CHUNK)   /* their bytes: less than one an element in all but 32 floats or a block of 34 */
 
 typedef struct DummyStore {
     WeightStore base; /* first */
@@ -62,49 +64,204 @@ static void store_f16(uint8_t *p, float v)
     memcpy(p, &h, 2);
 }
 
-/* Elements [32c, 32c + 32) in their stored form; returns their bytes. */
-static size_t dummy_chunk(const Tensor *x, uint64_t c, uint8_t *p)
+/* codes: the nearest of low, low + step, .., low + max * step. */
+static void codes_nearest(const float *v, int n, float low, float step, int max, uint8_t *codes)
+{
+    for (int i = 0; i < n; i++)
+        codes[i] = (uint8_t)quantize(v[i] - low, step, 0, max);
+}
+
+/* codes: the nearest of scale * values[0..15]; of equal ones, the first. */
+static void codes_of_values(const float *v, int n, float scale, const int8_t *values, uint8_t *codes)
+{
+    for (int i = 0; i < n; i++) {
+        float x = v[i] / scale, best = 1e30f;
+        for (int c = 0; c < 16; c++) {
+            float far = (float)values[c] < x ? x - (float)values[c] : (float)values[c] - x;
+            if (far < best) {
+                best = far;
+                codes[i] = (uint8_t)c;
+            }
+        }
+    }
+}
+
+/* Bits of codes to the places that decode.c reads them from; p is zero before. */
+static void put_nibbles32(uint8_t *p, const uint8_t *codes)
+{
+    for (int i = 0; i < 16; i++)
+        p[i] = (uint8_t)((codes[i] & 15) | codes[i + 16] << 4);
+}
+
+static void put_plane1(uint8_t *p, const uint8_t *codes, int bit)
+{
+    for (int i = 0; i < 256; i++)
+        p[i % 32] = (uint8_t)(p[i % 32] | (codes[i] >> bit & 1) << i / 32);
+}
+
+static void put_plane2(uint8_t *p, const uint8_t *codes, int bit)
+{
+    for (int i = 0; i < 256; i++)
+        p[32 * (i / 128) + i % 32] =
+            (uint8_t)(p[32 * (i / 128) + i % 32] | (codes[i] >> bit & 3) << 2 * (i % 128 / 32));
+}
+
+static void put_plane4(uint8_t *p, const uint8_t *codes)
+{
+    for (int i = 0; i < 256; i++)
+        p[32 * (i / 64) + i % 32] = (uint8_t)(p[32 * (i / 64) + i % 32] | (codes[i] & 15) << 4 * (i % 64 / 32));
+}
+
+static void put_high32(uint8_t *p, const uint8_t *codes)
+{
+    uint32_t h = 0;
+
+    for (int i = 0; i < 32; i++)
+        h |= (uint32_t)(codes[i] >> 4) << i;
+    memcpy(p, &h, 4);
+}
+
+static void dummy_block32(DType t, const float *v, uint8_t *p)
+{
+    static const int8_t e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    float d, m = -BOUND;
+    uint8_t codes[32];
+
+    switch (t) {
+    case DT_Q8_0:
+        d = BOUND / 127;
+        store_f16(p, d);
+        for (int i = 0; i < 32; i++)
+            p[2 + i] = (uint8_t)quantize(v[i], d, -127, 127);
+        break;
+    case DT_Q4_0:
+        d = BOUND / 7;
+        store_f16(p, d);
+        codes_nearest(v, 32, -8 * d, d, 15, codes);
+        put_nibbles32(p + 2, codes);
+        break;
+    case DT_Q4_1:
+        d = 2 * BOUND / 15;
+        store_f16(p, d);
+        store_f16(p + 2, m);
+        codes_nearest(v, 32, m, d, 15, codes);
+        put_nibbles32(p + 4, codes);
+        break;
+    case DT_Q5_0:
+        d = BOUND / 15;
+        store_f16(p, d);
+        codes_nearest(v, 32, -16 * d, d, 31, codes);
+        put_high32(p + 2, codes);
+        put_nibbles32(p + 6, codes);
+        break;
+    case DT_Q5_1:
+        d = 2 * BOUND / 31;
+        store_f16(p, d);
+        store_f16(p + 2, m);
+        codes_nearest(v, 32, m, d, 31, codes);
+        put_high32(p + 4, codes);
+        put_nibbles32(p + 8, codes);
+        break;
+    case DT_IQ4_NL:
+        d = BOUND / 113;
+        store_f16(p, d);
+        codes_of_values(v, 32, d, IQ4_VALUES, codes);
+        put_nibbles32(p + 2, codes);
+        break;
+    default: /* DT_MXFP4: 6 * 2^-6 is just above the bound */
+        p[0] = 127 - 6;
+        codes_of_values(v, 32, 0x1p-7f, e2m1_twice, codes);
+        put_nibbles32(p + 1, codes);
+        break;
+    }
+}
+
+/* Scales and minima of all sub-blocks are equal, with only top bits set, so that packing them is a matter of whole bytes:
+ * 8 of 4 bits, 32 of 6 bits, 48 - 32 of 6 bits with an offset. */
+static void dummy_block256(DType t, const float *v, uint8_t *p)
+{
+    float step;
+    uint8_t codes[256];
+
+    switch (t) {
+    case DT_Q2_K:
+        step = 1.16f * SIGMA; /* four levels at -1.5, -0.5, 0.5, 1.5 steps: their deviation is sigma again */
+        memset(p, 0x88, 16);
+        store_f16(p + 80, step / 8);
+        store_f16(p + 82, 1.5f * step / 8);
+        codes_nearest(v, 256, -1.5f * step, step, 3, codes);
+        put_plane2(p + 16, codes, 0);
+        break;
+    case DT_Q3_K:
+        step = 0.7f * SIGMA; /* -4..3 steps: all but 1% are inside */
+        memset(p + 104, 0xff, 4);
+        store_f16(p + 108, step / 16);
+        codes_nearest(v, 256, -4 * step, step, 7, codes);
+        put_plane1(p, codes, 2);
+        put_plane2(p + 32, codes, 0);
+        break;
+    case DT_Q4_K:
+    case DT_Q5_K:
+        step = 2 * BOUND / (t == DT_Q4_K ? 15 : 31);
+        store_f16(p, step / 32);
+        store_f16(p + 2, BOUND / 32);
+        memset(p + 4, 0xa0, 8);
+        codes_nearest(v, 256, -BOUND, step, t == DT_Q4_K ? 15 : 31, codes);
+        if (t == DT_Q5_K)
+            put_plane1(p + 16, codes, 4);
+        put_plane4(p + (t == DT_Q4_K ? 16 : 48), codes);
+        break;
+    case DT_Q6_K:
+        step = BOUND / 31;
+        memset(p + 192, 32, 16);
+        store_f16(p + 208, step / 32);
+        codes_nearest(v, 256, -32 * step, step, 63, codes);
+        for (int i = 0; i < 256; i++)
+            p[64 * (i / 128) + i % 64] = (uint8_t)(p[64 * (i / 128) + i % 64] | (codes[i] & 15) << 4 * (i % 128 / 64));
+        put_plane2(p + 128, codes, 4);
+        break;
+    default: /* DT_IQ4_XS */
+        step = BOUND / 113;
+        store_f16(p, step / 16);
+        memset(p + 2, 0xff, 2);
+        codes_of_values(v, 256, step, IQ4_VALUES, codes);
+        for (int i = 0; i < 8; i++)
+            put_nibbles32(p + 8 + 16 * i, codes + 32 * i);
+        break;
+    }
+}
+
+/* Elements of a chunk: a block, or 32 floats. */
+static uint32_t dummy_chunk_elements(DType t)
+{
+    return dtype_block(t) == 1 ? 32 : dtype_block(t);
+}
+
+/* Chunk c in its stored form. */
+static void dummy_chunk(const Tensor *x, uint64_t c, uint8_t *p)
 {
     float v[CHUNK], mean = x->info.n_dims == 1 ? 1.0f : 0.0f;
+    DType t = x->info.dtype;
+    uint32_t n = dummy_chunk_elements(t);
 
-    for (int i = 0; i < CHUNK; i++)
-        v[i] = dummy_normal(x->offset, c * CHUNK + i) + mean;
-    switch (x->info.dtype) {
-    case DT_F32:
-        memcpy(p, v, sizeof v);
-        return sizeof v;
-    case DT_F16:
-        for (int i = 0; i < CHUNK; i++)
+    for (uint32_t i = 0; i < n; i++)
+        v[i] = dummy_normal(x->offset, c * n + i) + mean;
+    if (t == DT_F32)
+        memcpy(p, v, n * sizeof v[0]);
+    else if (t == DT_F16)
+        for (uint32_t i = 0; i < n; i++)
             store_f16(p + 2 * i, v[i]);
-        return CHUNK * 2;
-    case DT_BF16:
-        for (int i = 0; i < CHUNK; i++) {
+    else if (t == DT_BF16)
+        for (uint32_t i = 0; i < n; i++) {
             uint16_t h = f32_to_bf16(v[i]);
             memcpy(p + 2 * i, &h, 2);
         }
-        return CHUNK * 2;
-    case DT_Q8_0: {
-        float d = (mean + BOUND) / 127;
-        store_f16(p, d);
-        for (int i = 0; i < CHUNK; i++)
-            p[2 + i] = (uint8_t)quantize(v[i], d, -127, 127);
-        return 34;
-    }
-    case DT_Q4_0: {
-        float d = (mean + BOUND) / 7;
-        store_f16(p, d);
-        for (int i = 0; i < 16; i++)
-            p[2 + i] = (uint8_t)((quantize(v[i], d, -8, 7) + 8) | (quantize(v[i + 16], d, -8, 7) + 8) << 4);
-        return 18;
-    }
-    default: { /* DT_Q4_1: declare lets nothing else in */
-        float m = mean - BOUND, d = 2 * BOUND / 15;
-        store_f16(p, d);
-        store_f16(p + 2, m);
-        for (int i = 0; i < 16; i++)
-            p[4 + i] = (uint8_t)(quantize(v[i] - m, d, 0, 15) | quantize(v[i + 16] - m, d, 0, 15) << 4);
-        return 20;
-    }
+    else {
+        memset(p, 0, dtype_block_bytes(t));
+        if (n == 32)
+            dummy_block32(t, v, p);
+        else
+            dummy_block256(t, v, p);
     }
 }
 
@@ -119,7 +276,7 @@ static Status dummy_read(WeightStore *s, const TensorInfo *t, uint64_t offset, v
         return err_set(err, ST_INVALID,
                        "%s: tensor %s has %llu bytes, and byte %llu and the %zu behind it were asked for", t->file,
                        t->name, (unsigned long long)t->bytes, (unsigned long long)offset, len);
-    if (!dtype_row_bytes(t->dtype, CHUNK, &chunk_bytes))
+    if (!dtype_row_bytes(t->dtype, dummy_chunk_elements(t->dtype), &chunk_bytes))
         return err_set(err, ST_INVALID, "%s: tensor %s has no dummy values", t->file, t->name);
     while (len > 0) {
         size_t skip = offset % chunk_bytes, n = chunk_bytes - skip;
@@ -226,18 +383,12 @@ Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32
                        TENSOR_NAME_MAX);
     if (tensor_table_find(&d->table, name) != NULL)
         return err_set(err, ST_INVALID, "dummy weights: tensor %s is declared twice", name);
-    switch (dtype) {
-    case DT_F32:
-    case DT_F16:
-    case DT_BF16:
-    case DT_Q8_0:
-    case DT_Q4_0:
-    case DT_Q4_1:
-        break;
-    default:
-        return err_set(err, ST_UNSUPPORTED, "dummy weights: tensor %s cannot be of format %s; use a weight format",
-                       name, dtype_name(dtype));
-    }
+    if (dtype == DT_I32 || dtype == DT_I64 || dtype == DT_I8_32 || dtype_block(dtype) == 0 ||
+        (n_dims == 1 && dtype_block(dtype) > 1))
+        return err_set(err, ST_UNSUPPORTED,
+                       "dummy weights: tensor %s of %u dimensions cannot be of format %s; use a weight format for "
+                       "matrices, and f32, f16 or bf16 for vectors",
+                       name, n_dims, dtype_name(dtype));
     if (n_dims == 0 || n_dims > TENSOR_MAX_DIMS || !tensor_elements(dims, n_dims, &elements) || elements == 0)
         return err_set(err, ST_INVALID,
                        "dummy weights: tensor %s needs 1 to %d sizes above 0 whose product fits 64 bits", name,

@@ -26,9 +26,11 @@ static const TensorInfo *declared(WeightStore *s, const char *name, DType t, uin
     return store_find(s, name);
 }
 
-static const DType TYPES[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0, DT_Q4_1};
+static const DType TYPES[] = {DT_F32,    DT_F16,   DT_BF16, DT_Q8_0, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1,
+                              DT_IQ4_NL, DT_MXFP4, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_IQ4_XS};
 
-/* 65,536 values: the mean's own deviation is 0.02 / 256; the steps of q4 add at most 3% to sigma. */
+/* 65,536 values: the mean's own deviation is 0.02 / 256; the steps of 4 bits add at most 3% to sigma, those of 2 and 3 bits
+ * are chosen for it. */
 static void dummy__weights_are_normal_with_sigma_0_02(void **state)
 {
     WeightStore *s = dummy(1);
@@ -61,6 +63,37 @@ static void dummy__weights_are_normal_with_sigma_0_02(void **state)
     store_free(s);
 }
 
+/* The same name and seed are the same values in every format, up to its steps: half of a step inside the outermost levels. */
+static void dummy__formats_hold_the_same_values(void **state)
+{
+    static const struct {
+        DType t;
+        float step, reach; /* values beyond +-reach are cut; steps between */
+    } formats[] = {{DT_Q8_0, 0.07f / 127, 0.069f}, {DT_Q4_0, 0.01f, 0.069f},   {DT_Q4_1, 0.01f, 0.069f},
+                   {DT_Q5_0, 0.005f, 0.069f},      {DT_Q5_1, 0.005f, 0.069f},  {DT_IQ4_NL, 0.0148f, 0.069f},
+                   {DT_MXFP4, 0.0313f, 0.069f},    {DT_Q2_K, 0.0233f, 0.034f}, {DT_Q3_K, 0.0141f, 0.042f},
+                   {DT_Q4_K, 0.01f, 0.069f},       {DT_Q5_K, 0.005f, 0.069f},  {DT_Q6_K, 0.07f / 31, 0.069f},
+                   {DT_IQ4_XS, 0.0148f, 0.069f}};
+    WeightStore *a = dummy(3);
+    float want[K], got[K];
+    unsigned char p[K * 4];
+    Err err;
+
+    (void)state;
+    assert_int_equal(store_read(a, declared(a, "w", DT_F32, 2, 1, K), 0, want, sizeof want, &err), ST_OK);
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        WeightStore *b = dummy(3);
+        const TensorInfo *t = declared(b, "w", formats[i].t, 2, 1, K);
+        assert_int_equal(store_read(b, t, 0, p, t->bytes, &err), ST_OK);
+        assert_true(dtype_row_to_f32(formats[i].t, p, K, got));
+        for (int k = 0; k < K; k++)
+            if (fabsf(want[k]) < formats[i].reach && fabsf(got[k] - want[k]) > formats[i].step * 0.51f)
+                fail_msg("%s: %g for %g", dtype_name(formats[i].t), got[k], want[k]);
+        store_free(b);
+    }
+    store_free(a);
+}
+
 static void dummy__norms_are_near_one(void **state)
 {
     WeightStore *s = dummy(1);
@@ -68,7 +101,7 @@ static void dummy__norms_are_near_one(void **state)
     Err err;
 
     (void)state;
-    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
+    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0] && dtype_block(TYPES[i]) == 1; i++) {
         const TensorInfo *t = declared(s, dtype_name(TYPES[i]), TYPES[i], 1, 0, K);
         unsigned char p[K * 4];
 
@@ -76,7 +109,7 @@ static void dummy__norms_are_near_one(void **state)
         assert_int_equal(store_read(s, t, 0, p, t->bytes, &err), ST_OK);
         assert_true(dtype_row_to_f32(TYPES[i], p, K, v));
         for (int k = 0; k < K; k++)
-            assert_true(fabsf(v[k] - 1) < 0.16f); /* 0.07, and half a step of q4_0: 1.07 / 7 / 2 */
+            assert_true(fabsf(v[k] - 1) < 0.075f); /* 0.07, and half an ulp of bf16 */
     }
     store_free(s);
 }
@@ -89,8 +122,8 @@ static void dummy__any_range_reads_like_the_whole(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
-        const TensorInfo *t = declared(s, dtype_name(TYPES[i]), TYPES[i], 2, 3, 96);
-        unsigned char whole[3 * 96 * 4], part[3 * 96 * 4];
+        const TensorInfo *t = declared(s, dtype_name(TYPES[i]), TYPES[i], 2, 3, 512);
+        unsigned char whole[3 * 512 * 4], part[3 * 512 * 4];
 
         assert_int_equal(store_read(s, t, 0, whole, t->bytes, &err), ST_OK);
         for (size_t c = 0; c < sizeof cuts / sizeof cuts[0]; c++) {
@@ -157,6 +190,10 @@ static void dummy__refuses_impossible_declarations(void **state)
     assert_int_equal(store_dummy_declare(s, "a", DT_Q8_0, 2, odd, &err), ST_INVALID);
     assert_non_null(strstr(err.msg, "tensor a has rows of 33"));
     assert_int_equal(store_dummy_declare(s, "a", DT_I64, 2, fine, &err), ST_UNSUPPORTED);
+    assert_int_equal(store_dummy_declare(s, "a", DT_I8_32, 2, fine, &err), ST_UNSUPPORTED);
+    assert_int_equal(store_dummy_declare(s, "a", DT_Q8_0, 1, fine + 1, &err), ST_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "f32, f16 or bf16 for vectors"));
+    assert_int_equal(store_dummy_declare(s, "a", DT_Q4_K, 2, fine, &err), ST_INVALID);
     assert_int_equal(store_dummy_declare(s, "a", DT_F32, 0, fine, &err), ST_INVALID);
     assert_int_equal(store_dummy_declare(s, "a", DT_F32, 5, fine, &err), ST_INVALID);
     assert_int_equal(store_dummy_declare(s, "", DT_F32, 2, fine, &err), ST_INVALID);
@@ -170,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dummy__weights_are_normal_with_sigma_0_02),
+        cmocka_unit_test(dummy__formats_hold_the_same_values),
         cmocka_unit_test(dummy__norms_are_near_one),
         cmocka_unit_test(dummy__any_range_reads_like_the_whole),
         cmocka_unit_test(dummy__seed_and_name_decide_the_values),
