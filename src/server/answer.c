@@ -68,18 +68,21 @@ static void write_usage(Answer *a)
              a->n_completion, a->n_prompt + a->n_completion);
 }
 
-/* The rest of a choice behind its text. */
-static void write_choice_end(Answer *a, const char *finish)
+/* The rest of a choice behind its text. with_tokens: its logprobs are those of a->tokens. What was written is gone. */
+static void write_choice_end(Answer *a, bool with_tokens, const char *finish)
 {
     str_adds(&a->line, ",\"logprobs\":");
-    if (a->p->logprobs && a->n_tokens > 0)
+    if (with_tokens && a->p->logprobs)
         a->format->logprobs(&a->line, a->app->tokenizer, a->tokens, a->n_tokens);
     else
         str_adds(&a->line, "null");
+    if (with_tokens) {
+        str_clear(&a->text);
+        a->n_tokens = 0;
+    }
     str_adds(&a->line, ",\"finish_reason\":");
     json_write_text(&a->line, finish);
     str_adds(&a->line, "}]");
-    a->n_tokens = 0;
 }
 
 static bool send_line(Answer *a)
@@ -102,8 +105,7 @@ static bool send_chunk(Answer *a, ChunkKind kind, const char *finish)
         a->format->piece(&a->line, str_c(&a->text), a->text.len);
     else
         a->format->closing(&a->line);
-    str_clear(&a->text);
-    write_choice_end(a, finish);
+    write_choice_end(a, kind == CHUNK_PIECE, finish);
     if (a->p->include_usage)
         str_adds(&a->line, ",\"usage\":null");
     str_adds(&a->line, "}\n\n");
@@ -161,7 +163,7 @@ static void send_end(Answer *a, FinishReason finish)
     write_head(a, a->format->object);
     str_adds(&a->line, ",\"choices\":[{\"index\":0,");
     a->format->whole(&a->line, str_c(&a->text), a->text.len);
-    write_choice_end(a, finish_name(finish));
+    write_choice_end(a, true, finish_name(finish));
     write_usage(a);
     str_adds(&a->line, "}\n");
     if (str_ok(&a->line)) {

@@ -7,17 +7,14 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "engine/engine.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include <stdatomic.h>
 
 typedef struct App {
     Engine *engine;
     const Tokenizer *tokenizer;
-    /* Turns a conversation into a prompt: appends its ids to out. messages is a list that is not empty. ST_INVALID and
-     * ST_FORMAT are the client's fault, with a sentence for it. NULL: there is no template that works; chat_error says
-     * why, and how to mend it. */
-    Status (*chat)(void *ctx, const json_t *messages, TokenList *out, Err *err);
-    void *chat_ctx;
+    const ChatTemplate *chat; /* NULL: none that works; chat_error says why, and how to mend it */
     const char *chat_error;
 
     const char *model_id;

@@ -120,6 +120,16 @@ static Status check_messages(const json_t *messages, ApiError *e)
     return ST_OK;
 }
 
+/* chat_template_kwargs: further variables for the template. */
+static Status read_kwargs(const json_t *body, ChatInput *input, ApiError *e)
+{
+    input->extra = params_get(body, "chat_template_kwargs");
+    if (input->extra && !json_is_object(input->extra))
+        return api_error_set(e, ST_INVALID, "invalid_type", "chat_template_kwargs",
+                             "chat_template_kwargs: must be an object");
+    return ST_OK;
+}
+
 void openai_chat(App *app, const HttpRequest *req, Channel *ch)
 {
     Status st = ST_OK;
@@ -127,6 +137,7 @@ void openai_chat(App *app, const HttpRequest *req, Channel *ch)
     json_t *body = NULL;
     Arena *arena = arena_new();
     TokenList prompt = TOKEN_LIST_INIT;
+    ChatInput input = {.add_generation_prompt = true, .has_time = true};
     Params p;
 
     if (!arena)
@@ -139,7 +150,10 @@ void openai_chat(App *app, const HttpRequest *req, Channel *ch)
     TRY(params_read(app, body, arena, &p, &e));
     TRY(read_logprobs(body, &p, &e));
     TRY(check_messages(json_object_get(body, "messages"), &e));
-    st = app->chat(app->chat_ctx, json_object_get(body, "messages"), &prompt, &e.err);
+    TRY(read_kwargs(body, &input, &e));
+    input.messages = json_object_get(body, "messages");
+    input.time_s = clock_unix_s(app->clock);
+    st = chat_encode(app->chat, app->tokenizer, &input, &prompt, &e.err);
     if (st != ST_OK)
         TRY(api_error_of(&e, st == ST_BUSY ? ST_INVALID : st, "chat_template", "messages"));
     answer_run(app, ch, &chat_format, &prompt, &p);
