@@ -20,8 +20,9 @@ Status server_run(App *app, const HttpOptions *opt, unsigned grace_s, StopSignal
     stop_signal_wait(stop);
     log_info(app->log, "stopping: running answers get %u s; a second signal ends at once", grace_s);
     app->draining = true;
-    engine_stop(app->engine, (uint64_t)grace_s * 1000000000u);
 done:
+    if (http) /* also when its thread did not start: requests may have come in already */
+        engine_stop(app->engine, st == ST_OK ? (uint64_t)grace_s * 1000000000u : 0);
     http_stop(http, st == ST_OK ? FLUSH_MS : 0);
     return st;
 }
