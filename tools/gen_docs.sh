@@ -3,6 +3,7 @@
 #
 # A generated part stands between the lines `<!-- begin generated: NAME -->` and `<!-- end generated -->` of a page:
 #
+#   status     README.md             architectures by circuits/, formats of weights by FAMILIES.toml
 #   commands   docs/src/cli.md       what METRALE says of itself with --help
 #   settings   docs/src/settings.md  the table of src/cli/levers.h
 #   defaults   docs/src/settings.md  [defaults] of each kernels/<hw>/HARDWARE.toml
@@ -147,7 +148,7 @@ gen_formats() {
     echo '| Weight format | Activations that enter | What is computed |'
     echo '|---|---|---|'
     families linear "$root/kernels/avx2/common/FAMILIES.toml" |
-        awk -F '\t' '{ printf "| `%s` | `%s` | %s |\n", $1, $2, $3 }'
+        awk -F '\t' '{ printf "| `%s` | %s | %s |\n", $1, $2 == "" ? "the class'"'"'s" : "`" $2 "`", $3 }'
 }
 
 gen_points() {
@@ -159,9 +160,16 @@ gen_points() {
     done
 }
 
+gen_status() {
+    echo "- architectures: $(for file in "$root"/circuits/*.config.toml; do basename "$file" .config.toml; done |
+        sed 's/.*/`&`/' | tr '\n' ' ' | sed 's/ $//; s/ /, /g');"
+    echo "- formats of weights: $(families linear "$root/kernels/avx2/common/FAMILIES.toml" | cut -f 1 | sort -u |
+        sed 's/.*/`&`/' | tr '\n' ' ' | sed 's/ $//; s/ /, /g'), in safetensors where it has them, and in GGUF;"
+}
+
 # fill PAGE NAME...: the page with its parts made anew.
 fill() {
-    page=$root/docs/src/$1
+    page=$root/$1
     shift
     cp "$page" "$tmp/page"
     for name; do
@@ -186,7 +194,8 @@ fill() {
 }
 
 stale=0
-fill cli.md commands
-fill settings.md settings defaults
-fill models.md models formats points
+fill README.md status
+fill docs/src/cli.md commands
+fill docs/src/settings.md settings defaults
+fill docs/src/models.md models formats points
 exit "$stale"

@@ -42,10 +42,13 @@ EOF
         printf '<!-- begin generated: %s -->\nold\n<!-- end generated -->\nprose\n' "${part#*:}" \
             >>"good/docs/src/${part%%:*}.md"
     done
+    printf '<!-- begin generated: status -->\n<!-- end generated -->\n' >good/README.md
     expect_fault 'cli.md: is not what the code says' good bin
     sh "$here/tools/gen_docs.sh" good bin/metrale
     expect_clean good bin
     grep -qF 'help of one' good/docs/src/cli.md
+    grep -qF 'architectures: `new`;' good/README.md
+    grep -qF 'formats of weights: `w9`, in' good/README.md
     grep -qF '| `--a-b` | `METRALE_A_B` | `7` | 1 to 1024 | how (many), of it |' good/docs/src/settings.md
     grep -qF '| `--c` | `METRALE_C` | `x` | x, y | which |' good/docs/src/settings.md
     grep -qF '| `k` | `a_b = 3` |' good/docs/src/settings.md
