@@ -111,7 +111,7 @@ int cmd_bench(int argc, char **argv)
                                 children, NULL,  NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
-    LoadOptions lo = {.level = LOAD_MODEL, .dummy = a.dummy, .max_seqs = a.work.concurrency};
+    LoadOptions lo = {.level = LOAD_MODEL, .quiet = true, .dummy = a.dummy, .max_seqs = a.work.concurrency};
     EngineOptions eo = {.queue_len = a.work.concurrency};
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     gpu_facts(l.gpu, &facts);

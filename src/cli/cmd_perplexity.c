@@ -118,7 +118,7 @@ int cmd_perplexity(int argc, char **argv)
         NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
-    LoadOptions lo = {.level = LOAD_MODEL, .tokenizer = true, .max_outs = 128, .max_seqs = 1};
+    LoadOptions lo = {.level = LOAD_MODEL, .quiet = true, .tokenizer = true, .max_outs = 128, .max_seqs = 1};
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     TRY(file_read(a.file, (size_t)256 << 20, &text, &len, &err));
     TRY(tokenizer_encode(l.tokenizer, text, len, TOK_ADD_BOS, &tokens, &err));

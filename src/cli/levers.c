@@ -202,13 +202,18 @@ bool lever_bool(const Levers *l, LeverId id)
     return b;
 }
 
+LeverOrigin lever_origin(const Levers *l, LeverId id)
+{
+    return l->value[id].text ? l->value[id].origin : FROM_BUILTIN;
+}
+
 void levers_log(const Levers *l, const Log *log)
 {
     static const char *const origins[] = {"built in", "class", "environment", "flag"};
     Str s = STR_INIT;
 
     for (int i = 0; i < LEVER_COUNT; i++) {
-        LeverOrigin o = l->value[i].text ? l->value[i].origin : FROM_BUILTIN;
+        LeverOrigin o = lever_origin(l, (LeverId)i);
         const char *text = lever_text(l, (LeverId)i);
         str_addf(&s, "%s%s=%s (%s)", i ? ", " : "", defs[i].name, *text ? text : "-", origins[o]);
     }

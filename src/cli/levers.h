@@ -61,6 +61,7 @@ Status levers_class(Levers *l, const KernelRegistry *reg, const char *hw, Err *e
 const char *lever_text(const Levers *l, LeverId id);
 int64_t lever_int(const Levers *l, LeverId id);
 bool lever_bool(const Levers *l, LeverId id);
+LeverOrigin lever_origin(const Levers *l, LeverId id);
 /* One line: "name=value (origin)" for each lever. */
 void levers_log(const Levers *l, const Log *log);
 #endif

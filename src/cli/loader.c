@@ -305,6 +305,8 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
     TRY(loader_class(&l->hw, &metrale_registry, lever_text(levers, LEVER_HARDWARE), err));
     TRY(levers_class(levers, &metrale_registry, l->hw, err));
     l->log = (Log){.out = stderr, .min = log_level(lever_text(levers, LEVER_LOG_LEVEL))};
+    if (opt->quiet && lever_origin(levers, LEVER_LOG_LEVEL) < FROM_VARIABLE)
+        l->log.min = LOG_WARN;
     dtype_parse(lever_text(levers, LEVER_KV_DTYPE), &kv);
 
     TRY(model_path(model, &l->path, err));

@@ -42,10 +42,11 @@ typedef enum {
 typedef struct LoadOptions {
     LoadLevel level;
     bool tokenizer;    /* with LOAD_MODEL and LOAD_STORE: text, too */
+    bool quiet;        /* warnings and errors only, unless the lever says otherwise */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */
-    const char
-        *dummy; /* format of random matrices when the MODEL is a bare config.json; NULL: such a MODEL is refused */
+    /* Format of random matrices when the MODEL is a bare config.json; NULL: such a MODEL is refused. */
+    const char *dummy;
 } LoadOptions;
 
 /* Reads the environment and the class's defaults into levers. On failure *l is empty. */
