@@ -6,6 +6,7 @@
 #   verbs          each ./dev VERB exists
 #   functions      each `name()` in a page is in src/
 #   HTTP fields    each field that src/server reads from a request is in docs/src/http.md
+#   rooms          each folder of src/ with sources is in the README and in docs/src/layout.md
 #   TOML keys      each key that a reader of the kernel tree knows is in docs/src/kernel-tree.md
 # shellcheck disable=SC2016 # backquotes are Markdown here
 set -eu
@@ -70,6 +71,12 @@ faults() {
         done
     fi
 
+    # Rooms.
+    for source in src/*/*.[ch]; do dirname "$source"; done | sort -u | while read -r room; do
+        grep -qF -- "\`$room\`" README.md || echo "README.md: does not name the room $room"
+        grep -qE -- "\`(src/)?${room#src/}\`" docs/src/layout.md || echo "docs/src/layout.md: does not name the room $room"
+    done
+
     # Keys of the kernel tree: the tables of (key, kinds) in the reader, and of the families' reader.
     {
         grep -ohE '\{"[a-z_]+", *K[(_]' src/closure/manifest.c | sed 's/.*"\(.*\)".*/\1/'
@@ -95,7 +102,8 @@ EOF
     echo 'METRALE_SKIP_BUILD' | plant good/cmake/kernels.cmake
     mkdir -p good/src/kernels good/kernels
     printf 'serve | bench) x ;;\nlint) y ;;\n' | plant good/dev
-    echo '`METRALE_KV_DTYPE` `METRALE_SKIP_BUILD` `./dev bench` `--kv-dtype` `model_step()`' | plant good/README.md
+    echo '`src/cli` `model` `src/server` `closure` `circuit` `kbuild`' | plant good/docs/src/layout.md
+    echo '`src/cli` `src/model` `src/server` `src/closure` `src/circuit` `src/kbuild` `METRALE_KV_DTYPE` `METRALE_SKIP_BUILD` `./dev bench` `--kv-dtype` `model_step()`' | plant good/README.md
     printf '<!-- begin generated: commands -->\n  --kv-dtype=X\n<!-- end generated -->\n' | plant good/docs/src/cli.md
     echo '`--kv-dtype`' | plant good/docs/src/settings.md
     echo '`top_k`' | plant good/docs/src/http.md
@@ -108,6 +116,11 @@ EOF
         printf '%s\n' "${fault##*:}" >>bad/docs/src/http.md
         expect_fault "${fault%:*}" bad
     done
+    rm -rf bad
+    cp -R good bad
+    : | plant bad/src/attic/a.c
+    expect_fault 'README.md: does not name the room src/attic' bad
+    expect_fault 'layout.md: does not name the room src/attic' bad
     for page in 'settings:does not name the lever kv_dtype' 'http:does not name the request'\''s field top_k' \
         'kernel-tree:does not name the key memory'; do
         rm -rf bad
