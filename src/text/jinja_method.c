@@ -111,7 +111,7 @@ bool text_replace(Interp *in, JText s, JText from, JText to, int64_t count, Valu
 
 static bool m_replace(Interp *in, Value self, const Args *args, Value *out)
 {
-    const JText *from, *to;
+    const JText *from = NULL, *to = NULL;
     int64_t count;
     return str_arg(in, "replace", args, 0, "old", &from) && str_arg(in, "replace", args, 1, "new", &to) &&
            int_arg(in, "replace", args, 2, "count", -1, &count) && text_replace(in, *self.s, *from, *to, count, out);
@@ -208,7 +208,7 @@ static bool m_endswith(Interp *in, Value self, const Args *args, Value *out)
 static bool remove_affix(Interp *in, Value self, const Args *args, bool start, Value *out)
 {
     Value has;
-    const JText *a;
+    const JText *a = NULL;
     if (!str_arg(in, start ? "removeprefix" : "removesuffix", args, 0, "affix", &a) ||
         !affix(in, self, args, start, &has))
         return false;
@@ -343,7 +343,7 @@ static bool m_join(Interp *in, Value self, const Args *args, Value *out)
 
 static bool find(Interp *in, Value self, const Args *args, bool last, bool must, Value *out)
 {
-    const JText *part;
+    const JText *part = NULL;
     JText s = *self.s;
     if (!str_arg(in, "find", args, 0, "sub", &part) || !in_charge(in, s.len))
         return false;
@@ -372,7 +372,7 @@ static bool m_index(Interp *in, Value self, const Args *args, Value *out)
 
 static bool m_count(Interp *in, Value self, const Args *args, Value *out)
 {
-    const JText *part;
+    const JText *part = NULL;
     int64_t n = 0;
     if (!str_arg(in, "count", args, 0, "sub", &part) || !in_charge(in, self.s->len))
         return false;

@@ -40,7 +40,7 @@ KIND_TEST(test_callable, v.kind == V_MACRO || v.kind == V_FUNCTION || v.kind == 
 
 static bool test_eq(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     return one_arg(in, at, args, &arg) && v_equal(in, v, *arg, out);
 }
 
@@ -53,13 +53,13 @@ static bool test_ne(Interp *in, const Node *at, Value v, const Args *args, bool 
 
 static bool test_lt(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     return one_arg(in, at, args, &arg) && v_less(in, v, *arg, out);
 }
 
 static bool test_gt(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     return one_arg(in, at, args, &arg) && v_less(in, *arg, v, out);
 }
 
@@ -79,7 +79,7 @@ static bool test_ge(Interp *in, const Node *at, Value v, const Args *args, bool 
 
 static bool test_in(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     return one_arg(in, at, args, &arg) && v_contains(in, *arg, v, out);
 }
 
@@ -93,7 +93,7 @@ static bool remainder_of(Interp *in, Value v, int64_t by, bool *out)
 
 static bool test_divisibleby(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     if (!one_arg(in, at, args, &arg))
         return false;
     if (arg->kind != V_INT || arg->i == 0)
@@ -170,7 +170,7 @@ static bool test_test(Interp *in, const Node *at, Value v, const Args *args, boo
 
 static bool test_sameas(Interp *in, const Node *at, Value v, const Args *args, bool *out)
 {
-    const Value *arg;
+    const Value *arg = NULL;
     if (!one_arg(in, at, args, &arg))
         return false;
     *out = false;
