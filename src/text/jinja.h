@@ -7,7 +7,8 @@
  * changed in place, one newline at the end of the source is dropped. Tags: for (with loop, else, if, break, continue), if, set
  * (also of a namespace attribute, also as a block), macro, call, filter, with, raw, generation (printed as if absent).
  * Functions: range, dict, namespace, raise_exception, strftime_now. Filters, tests and methods: jinja_filter.c,
- * jinja_test.c, jinja_method.c. Anything else is refused when the template is parsed, with row and column.
+ * jinja_test.c, jinja_method.c. Anything else is refused when the template is parsed, with
+ * row and column; only an unknown filter or test inside an if waits until it is reached, as in Jinja.
  *
  * Every byte of the output knows whether it came from a variable marked `user`: strings keep that mark through
  * concatenation, slicing, filters and methods. */

@@ -780,8 +780,12 @@ static bool eval_node(Interp *in, const Node *n, Value *out)
     case N_CALL:
         return eval_call(in, n, v_undefined("caller"), out);
     case N_FILTER:
+        if (!n->filter)
+            return fail(in, "there is no filter named '%.60s'", n->name);
         return eval(in, kid[0], &a) && eval_args(in, n, &args) && n->filter(in, n, a, &args, out);
     case N_TEST:
+        if (!n->test)
+            return fail(in, "there is no test named '%.60s'", n->name);
         if (!eval(in, kid[0], &a) || !eval_args(in, n, &args) || !n->test(in, n, a, &args, &is))
             return false;
         *out = v_bool(is != n->negated);

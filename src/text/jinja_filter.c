@@ -552,6 +552,8 @@ FILTER(f_map)
     const JList *l;
     if (!attribute && args->n == args->n_kw)
         return fail(in, "map needs the name of a filter, or attribute=");
+    if (!v_truth(v)) /* also none: Jinja looks no further */
+        return v_list(in, V_LIST, 0, out);
     if (!v_iterate(in, v, &l) || !v_list(in, V_LIST, l->n, out))
         return false;
     for (size_t i = 0; i < l->n; i++) {
@@ -575,6 +577,8 @@ static bool choose(Interp *in, Value v, const Args *args, bool by_attribute, boo
     size_t n_pos = args->n - args->n_kw, used = by_attribute ? 1 : 0;
     if (n_pos < used)
         return fail(in, "this filter needs the name of an attribute");
+    if (!v_truth(v)) /* also none: Jinja looks no further */
+        return v_list(in, V_LIST, 0, out);
     if (!v_iterate(in, v, &l) || !v_list(in, V_LIST, 0, out))
         return false;
     for (size_t i = 0; i < l->n; i++) {

@@ -139,7 +139,7 @@ struct Node {
     const int *ops;  /* N_COMPARE */
     const char **kw; /* names of the last n_kw kids of a call, filter or test; names of a macro's parameters */
     size_t n_kw;     /* for a macro: kid[] are the defaults of the last kid.n parameters */
-    FilterFn filter;
+    FilterFn filter; /* NULL: unknown; reaching it fails */
     TestFn test;
 };
 

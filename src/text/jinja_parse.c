@@ -19,6 +19,7 @@ typedef struct Parser {
     TokenArray tokens;
     size_t at;
     unsigned nesting, in_loop;
+    unsigned in_if; /* as in Jinja, an unknown filter or test in a branch fails only when it is reached */
     size_t n_nodes;
     const char **name; /* open addressing; interned */
     size_t n_names, name_mask;
@@ -464,7 +465,7 @@ static Node *parse_filter(Parser *p, Node *self)
     if (!n || !(n->name = intern(p, k->text)))
         return NULL;
     n->filter = jinja_filter_find(k->text);
-    if (!n->filter) {
+    if (!n->filter && !p->in_if) {
         failed_at(p, k->pos, "there is no filter named '%.60s'", k->text);
         return NULL;
     }
@@ -486,7 +487,7 @@ static Node *parse_test(Parser *p, Node *self, size_t pos)
         return NULL;
     n->test = jinja_test_find(k->text);
     n->negated = negated;
-    if (!n->test) {
+    if (!n->test && !p->in_if) {
         failed_at(p, k->pos, "there is no test named '%.60s'", k->text);
         return NULL;
     }
@@ -786,10 +787,14 @@ static Node *parse_if(Parser *p, size_t pos)
     Node *n = node_new(p, N_IF, pos);
     bool last = false;
     while (n) {
-        Node *arm = node_new(p, N_ARM, peek(p)->pos), *condition = NULL;
+        Node *arm = node_new(p, N_ARM, n->body.n ? peek(p)->pos : pos), *condition = NULL;
         if (!arm || (!last && !(condition = parse_tuple(p, parse_expr))) || !adopt(p, arm, &arm->kid, condition) ||
-            !end_tag(p) || !parse_body(p, arm, &arm->body, last ? ends2 : ends) || !adopt(p, n, &n->body, arm))
+            !end_tag(p))
             return NULL;
+        p->in_if++;
+        if (!parse_body(p, arm, &arm->body, last ? ends2 : ends) || !adopt(p, n, &n->body, arm))
+            return NULL;
+        p->in_if--;
         if (take_word(p, "endif"))
             break;
         last = is_word(p, "else");

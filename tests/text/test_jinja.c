@@ -208,6 +208,16 @@ static void jinja__deep_sources_are_refused(void **state)
     str_release(&sum);
 }
 
+/* Templates for several engines name filters of other engines in branches that are not taken here. */
+static void jinja__unknown_filter_in_a_branch_fails_only_when_reached(void **state)
+{
+    (void)state;
+    assert_renders("{% if false %}{{ x|from_json }}{{ x is weird }}{% else %}ok{% endif %}", "{}", "ok");
+    assert_fails("{% if true %}{{ x|from_json }}{% endif %}", ST_INVALID, "no filter named 'from_json'");
+    assert_fails("{% if true %}{{ x is weird }}{% endif %}", ST_INVALID, "no test named 'weird'");
+    assert_fails("{% if true %}{% endif %}{{ x|from_json }}", ST_FORMAT, "no filter named 'from_json'");
+}
+
 /* Every prefix of a template either parses or is refused; none crashes (run under the sanitizers). */
 static void jinja__every_cut_of_a_template_is_handled(void **state)
 {
@@ -295,6 +305,7 @@ int main(void)
         cmocka_unit_test(jinja__render_errors_give_row_and_column),
         cmocka_unit_test(jinja__costs_are_bounded),
         cmocka_unit_test(jinja__deep_sources_are_refused),
+        cmocka_unit_test(jinja__unknown_filter_in_a_branch_fails_only_when_reached),
         cmocka_unit_test(jinja__every_cut_of_a_template_is_handled),
         cmocka_unit_test(jinja__text_keeps_its_origin_through_every_operation),
     };
