@@ -306,11 +306,12 @@ static void build__depfile_names_all_that_was_read(void **state)
     (void)state;
     plant();
     run_ok(options());
+    /* The ends of the names: a blank in the checkout's path is escaped there. */
     assert_true(text_has("out/registry.d", "out/registry.c out/libmetrale_kernels.a:"));
-    assert_true(text_has("out/registry.d", TREE "/low/common/factor.h"));
-    assert_true(text_has("out/registry.d", TREE "/high/HARDWARE.toml"));
+    assert_true(text_has("out/registry.d", "/low/common/factor.h"));
+    assert_true(text_has("out/registry.d", "/high/HARDWARE.toml"));
     assert_true(text_has("out/registry.d", "circuits/blocks/part.toml"));
-    assert_true(text_has("out/registry.d", ABI "/kernel_abi.h"));
+    assert_true(text_has("out/registry.d", "/src/kernels/kernel_abi.h"));
 }
 
 static void build__leaves_nothing_but_artifacts_in_the_cache(void **state)

@@ -116,8 +116,9 @@ book_run() {
     unset METRALE_TARGET_HW METRALE_TARGET_MODEL METRALE_TARGET_QUANT METRALE_SKIP_BUILD METRALE_NVCC
     book_ran=0
     scratch=$(mktemp -d)
-    for page in "$2"/README.md $(find "$2/docs" -name '*.md' 2>/dev/null | sort); do
-        if ! book_page "$2" "$page" "$1" "$scratch"; then
+    # Names below the root hold no blanks; the root may.
+    for page in README.md $(cd "$2" && find docs -name '*.md' 2>/dev/null | sort); do
+        if ! book_page "$2" "$2/$page" "$1" "$scratch"; then
             rm -rf "$scratch"
             return 1
         fi
