@@ -1,4 +1,4 @@
-/* The families that read q4_0 matrices: embed, linear, lm_head. linear_quant.h and embed.h have the algorithms. */
+/* The families that read q4_0 matrices. linear_quant.h has the product, tile.h the ops around it, embed.h the table look-up. */
 #define WEIGHT 4
 #include "embed.h"
 #include "linear_quant.h"
@@ -10,6 +10,18 @@ KERNEL(embed_q4_0)
 KERNEL(linear_q4_0)
 {
     linear(a, b);
+}
+KERNEL(linear_add_q4_0)
+{
+    linear_add(a, b);
+}
+KERNEL(linear_3_q4_0)
+{
+    linear_3(a, b);
+}
+KERNEL(linear_gate_q4_0)
+{
+    linear_gate(END_GATE_I8, a, b);
 }
 KERNEL(lm_head_q4_0)
 {

@@ -2,7 +2,7 @@
  * avx512/common/simd.h shadows it. The two give the same bits: every operation is lane-wise IEEE (fma where it says fma), integer dots
  * are exact, and sums across lanes follow one tree.
  *
- * v16  16 f32 lanes       i16x  (see dot4) 16 i32 lanes */
+ * v16  16 f32 lanes    n16  16 i32 lanes    w64  64 bytes    x4  four bytes in every lane    dot_*  running integer dots */
 #ifndef METRALE_SIMD_H
 #define METRALE_SIMD_H
 #include <immintrin.h>
@@ -142,8 +142,7 @@ static inline int32_t n_sum(n16 a)
     return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
 }
 
-/* Sixteen dots of four: w holds 64 unsigned bytes (lane r: bytes 4r..4r+3), x four signed bytes used by every lane.
- * acc[r] += sum_j w[4r+j] * x[j]. Exact: products of a pair must fit in i16, so w <= 127 or |x| <= 64. */
+/* 64 bytes of a matrix: lane r has bytes 4r..4r+3. */
 typedef struct w64 {
     __m256i lo, hi;
 } w64;
@@ -174,36 +173,56 @@ static inline n16 n_sub(n16 a, n16 b)
 {
     return (n16){_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
 }
-static inline n16 n_dot4_u4(n16 acc, w64 w, const int8_t *x)
+
+/* Four signed bytes used by every lane; none may be -128. */
+typedef __m256i x4;
+static inline x4 x_load(const int8_t *p)
 {
     int32_t four;
-    memcpy(&four, x, 4);
-    __m256i b = _mm256_set1_epi32(four), one = _mm256_set1_epi16(1);
-    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, b), one));
-    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, b), one));
+    memcpy(&four, p, 4);
+    return _mm256_set1_epi32(four);
+}
+
+/* Sixteen dots over a block of 32, in eight steps of four: acc[r] += sum_j w[4r + j] * x[j]. Exact in any order.
+ * u4: bytes of w are at most 15, so that all eight steps fit into i16 (15 * 127 * 2 * 8 = 30480) and widen once, at the end. */
+typedef n16 dot_u4;
+static inline dot_u4 dot_u4_step(dot_u4 acc, w64 w, x4 x)
+{
+    acc.lo = _mm256_add_epi16(acc.lo, _mm256_maddubs_epi16(w.lo, x));
+    acc.hi = _mm256_add_epi16(acc.hi, _mm256_maddubs_epi16(w.hi, x));
     return acc;
 }
-/* The same for signed w: load through w_signed, end with n_fix_i8(acc, sum of all x used). x must not hold -128. */
-static inline w64 w_signed(w64 a)
+static inline n16 dot_u4_sum(dot_u4 acc)
 {
-    return a;
+    const __m256i one = _mm256_set1_epi16(1);
+    return (n16){_mm256_madd_epi16(acc.lo, one), _mm256_madd_epi16(acc.hi, one)};
 }
-static inline n16 n_fix_i8(n16 acc, int32_t sum_x)
+/* i8: w as stored. The instruction wants one unsigned side: |w| times x with the sign of w. sum_x is the sum of all x used. */
+typedef n16 dot_i8;
+typedef struct w_i8 {
+    w64 abs, sign;
+} w_i8;
+static inline w_i8 w_signed(w64 a)
 {
-    (void)sum_x;
-    return acc;
+    return (w_i8){{_mm256_abs_epi8(a.lo), _mm256_abs_epi8(a.hi)}, a};
 }
-static inline n16 n_dot4_i8(n16 acc, w64 w, const int8_t *x)
+static inline dot_i8 dot_i8_step(dot_i8 acc, w_i8 w, x4 x)
 {
-    int32_t four;
-    memcpy(&four, x, 4);
-    __m256i b = _mm256_set1_epi32(four), one = _mm256_set1_epi16(1);
-    __m256i lo = _mm256_maddubs_epi16(_mm256_abs_epi8(w.lo), _mm256_sign_epi8(b, w.lo));
-    __m256i hi = _mm256_maddubs_epi16(_mm256_abs_epi8(w.hi), _mm256_sign_epi8(b, w.hi));
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i lo = _mm256_maddubs_epi16(w.abs.lo, _mm256_sign_epi8(x, w.sign.lo));
+    __m256i hi = _mm256_maddubs_epi16(w.abs.hi, _mm256_sign_epi8(x, w.sign.hi));
     acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(lo, one));
     acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(hi, one));
     return acc;
 }
+static inline n16 dot_i8_sum(dot_i8 acc, int32_t sum_x)
+{
+    (void)sum_x;
+    return acc;
+}
+
+/* How many v16 a kernel may keep in registers. */
+#define V_REGS 8
 
 #include "simd_math.h"
 #endif

@@ -127,25 +127,40 @@ static inline n16 n_sub(n16 a, n16 b)
 {
     return _mm512_sub_epi32(a, b);
 }
-static inline n16 n_dot4_u4(n16 acc, w64 w, const int8_t *x)
+typedef __m512i x4;
+static inline x4 x_load(const int8_t *p)
 {
     int32_t four;
-    memcpy(&four, x, 4);
-    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+    memcpy(&four, p, 4);
+    return _mm512_set1_epi32(four);
+}
+
+typedef n16 dot_u4;
+static inline dot_u4 dot_u4_step(dot_u4 acc, w64 w, x4 x)
+{
+    return _mm512_dpbusd_epi32(acc, w, x);
+}
+static inline n16 dot_u4_sum(dot_u4 acc)
+{
+    return acc;
 }
 /* VNNI multiplies unsigned by signed: w is taken as w + 128, and 128 * sum(x) comes off at the end. */
-static inline w64 w_signed(w64 a)
+typedef n16 dot_i8;
+typedef w64 w_i8;
+static inline w_i8 w_signed(w64 a)
 {
     return _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
 }
-static inline n16 n_dot4_i8(n16 acc, w64 w, const int8_t *x)
+static inline dot_i8 dot_i8_step(dot_i8 acc, w_i8 w, x4 x)
 {
-    return n_dot4_u4(acc, w, x);
+    return _mm512_dpbusd_epi32(acc, w, x);
 }
-static inline n16 n_fix_i8(n16 acc, int32_t sum_x)
+static inline n16 dot_i8_sum(dot_i8 acc, int32_t sum_x)
 {
     return _mm512_sub_epi32(acc, _mm512_set1_epi32(128 * sum_x));
 }
+
+#define V_REGS 32
 
 static inline void n_store_i8(int8_t *p, n16 a)
 {
