@@ -9,6 +9,9 @@
  * sends slowly nor one that never reads holds a thread: the former is still inside MHD, the latter's handler returns as
  * soon as its answer fits into `out`.
  *
+ * MHD polls. Its epoll mode is edge-triggered and, in 0.9.75, loses the edge of a client that hangs up around a resume:
+ * such connections stayed until their timeout.
+ *
  * MHD looks at a suspended connection's socket no more, hence the watcher: it has the sockets of all running exchanges
  * in an epoll set of its own. MHD's own timeout counts from the last byte, so that one byte a second would hold a
  * connection for ever; the deadlines for heads and bodies are the watcher's, too.
