@@ -14,7 +14,7 @@ struct ChatTemplate {
     bool arguments_as_text;
 };
 
-/* --- messages --------------------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------------------------- */
 
 /* Appends the text of one part; i and k are for the message. */
 static Status add_part(Str *text, const json_t *part, size_t i, size_t k, Err *err)
@@ -135,7 +135,7 @@ done:
     return st;
 }
 
-/* --- rendering -------------------------------------------------------------------------------------------------------- */
+/* --- rendering -------------------------------------------------------------------------------------------------- */
 
 /* The text of a token as a JSON string, or NULL. */
 static json_t *token_text(const Tokenizer *t, int32_t id)
@@ -232,7 +232,7 @@ done:
     return st;
 }
 
-/* --- templates -------------------------------------------------------------------------------------------------------- */
+/* --- templates -------------------------------------------------------------------------------------------------- */
 
 /* Does the template print the arguments of a tool call well, given as text or as an object? */
 static bool probe(const ChatTemplate *c, bool as_text)

@@ -2,8 +2,8 @@
  *
  * Owns: the parsed template. Thread: immutable once made; any number of threads may render at once.
  *
- * Rules: a control token is recognised only where the template itself (or bos_token, eos_token) spells it, never in text
- * that came from messages, tools or extra values. The template decides about BOS, as in Transformers; where it prints
+ * Rules: a control token is recognised only where the template itself (or bos_token, eos_token) spells it, never in
+ * text that came from messages, tools or extra values. The template decides about BOS, as in Transformers; where it prints
  * BOS and the text would begin with two, one is left. */
 #ifndef METRALE_TEXT_CHAT_H
 #define METRALE_TEXT_CHAT_H
@@ -38,10 +38,11 @@ typedef struct ChatInput {
 } ChatInput;
 
 /* Appends the prompt to out, and to user the ranges of it that are not the template's own.
- * Content that is null or missing is the empty string; a list of parts is the parts' texts with newlines between them; parts
- * that are not text are refused. Arguments of tool calls that are JSON text are given to the template as objects,
+ * Content that is null or missing is the empty string; a list of parts is the parts' texts with newlines between them;
+ * parts that are not text are refused. Arguments of tool calls that are JSON text are given to the template as objects,
  * unless it is made for text.
- * ST_INVALID names the message, or carries the text of raise_exception. t gives bos_token and eos_token; NULL: neither. */
+ * ST_INVALID names the message, or carries the text of raise_exception. t gives bos_token and eos_token; NULL:
+ * neither. */
 Status chat_render(const ChatTemplate *c, const Tokenizer *t, const ChatInput *input, Str *out, TextSpans *user,
                    Err *err);
 

@@ -3,9 +3,10 @@
  * Owns: the parsed template. Borrows: nothing after parsing; rendering reads the caller's JSON and keeps none of it.
  * Thread: a parsed template is immutable; any number of threads may render it at once.
  *
- * Settings are those of Transformers: trim_blocks and lstrip_blocks on, autoescape off, lists and dictionaries cannot be
- * changed in place, one newline at the end of the source is dropped. Tags: for (with loop, else, if, break, continue), if, set
- * (also of a namespace attribute, also as a block), macro, call, filter, with, raw, generation (printed as if absent).
+ * Settings are those of Transformers: trim_blocks and lstrip_blocks on, autoescape off (and `safe` marks nothing),
+ * lists and dictionaries cannot be changed in place, one newline at the end of the source is dropped.
+ * Tags: for (with loop, else, if, break, continue), if, set (also of a namespace attribute, also as a block), macro,
+ * call, filter, with, raw, generation (printed as if absent).
  * Functions: range, dict, namespace, raise_exception, strftime_now. Filters, tests and methods: jinja_filter.c,
  * jinja_test.c, jinja_method.c. Anything else is refused when the template is parsed, with
  * row and column; only an unknown filter or test inside an if waits until it is reached, as in Jinja.
@@ -51,7 +52,7 @@ typedef struct JinjaEnv {
 } JinjaEnv;
 
 /* Appends the text to out, and to user (NULL is fine) the ranges of out that are the user's.
- * ST_INVALID when the template fails on these values or calls raise_exception: its message then stands in err as it is, after
- * "template: row R, column C: ". ST_BUSY when a limit is exceeded. out is unchanged on failure. */
+ * ST_INVALID when the template fails on these values or calls raise_exception, whose message then stands in err as it
+ * is, after "NAME: row R, column C: ". ST_BUSY when a limit is exceeded. out is unchanged on failure. */
 Status jinja_render(const Jinja *t, const JinjaEnv *env, Str *out, TextSpans *user, Err *err);
 #endif

@@ -16,7 +16,7 @@ enum { MAX_DEPTH = 600, MAX_RANGE = 100000 };
 static bool eval(Interp *in, const Node *n, Value *out);
 static bool exec_list(Interp *in, const NodeList *body);
 
-/* --- failing ---------------------------------------------------------------------------------------------------------- */
+/* --- failing ---------------------------------------------------------------------------------------------------- */
 
 static bool fail_va(Interp *in, Status st, const char *fmt, va_list ap)
 {
@@ -51,7 +51,7 @@ static bool fail_undefined(Interp *in, Value v)
     return fail(in, "'%.80s' is undefined", v.name ? v.name : "the value");
 }
 
-/* --- scopes ----------------------------------------------------------------------------------------------------------- */
+/* --- scopes ----------------------------------------------------------------------------------------------------- */
 
 static Scope *scope_new(Interp *in, Scope *parent)
 {
@@ -121,7 +121,7 @@ static bool assign(Interp *in, const Node *target, Value v)
     return true;
 }
 
-/* --- attributes and items --------------------------------------------------------------------------------------------- */
+/* --- attributes and items --------------------------------------------------------------------------------------- */
 
 static bool loop_attr(Interp *in, Value self, const char *name, Value *out)
 {
@@ -313,7 +313,7 @@ static bool eval_slice(Interp *in, const Node *n, Value *out)
     return self.kind != V_STR || v_str(in, build_done(&b), out);
 }
 
-/* --- operators -------------------------------------------------------------------------------------------------------- */
+/* --- operators -------------------------------------------------------------------------------------------------- */
 
 static const char *op_name(int op)
 {
@@ -506,7 +506,7 @@ static bool eval_compare(Interp *in, const Node *n, Value *out)
     return true;
 }
 
-/* --- calls ------------------------------------------------------------------------------------------------------------ */
+/* --- calls ------------------------------------------------------------------------------------------------------ */
 
 static bool eval_args(Interp *in, const Node *n, Args *args)
 {
@@ -708,7 +708,7 @@ bool apply_test(Interp *in, Value name, Value self, const Args *args, bool *out)
     return fn ? fn(in, in->at, self, args, out) : fail(in, "there is no test named '%s'", buf);
 }
 
-/* --- expressions ------------------------------------------------------------------------------------------------------ */
+/* --- expressions ------------------------------------------------------------------------------------------------ */
 
 static bool eval_items(Interp *in, const Node *n, Value *out)
 {
@@ -848,7 +848,7 @@ static bool eval(Interp *in, const Node *n, Value *out)
     return ok;
 }
 
-/* --- statements ------------------------------------------------------------------------------------------------------- */
+/* --- statements ------------------------------------------------------------------------------------------------- */
 
 /* The items whose condition holds. */
 static bool filter_items(Interp *in, const Node *n, const JList *all, const JList **out)
@@ -1015,7 +1015,7 @@ static bool exec_list(Interp *in, const NodeList *body)
     return ok;
 }
 
-/* --- front ------------------------------------------------------------------------------------------------------------ */
+/* --- front ------------------------------------------------------------------------------------------------------ */
 
 static Status deliver(const Build *b, Str *out, TextSpans *user, const char *name, Err *err)
 {

@@ -8,7 +8,7 @@
 #include "core/arena.h"
 #include "text/jinja.h"
 
-/* --- values (jinja_value.c) -------------------------------------------------------------------------------------- */
+/* --- values (jinja_value.c) ------------------------------------------------------------------------------------- */
 
 /* A string. mark, when not NULL, has one byte for each byte of p: 1 where the text is the user's. Without it the whole
  * text is (user) or is not. Bytes are valid UTF-8; lengths and positions that templates see count characters. */
@@ -75,7 +75,7 @@ struct Method {
     const char *name;
 };
 
-/* --- syntax tree (jinja_parse.c) --------------------------------------------------------------------------------- */
+/* --- syntax tree (jinja_parse.c) -------------------------------------------------------------------------------- */
 
 typedef enum {
     /* expressions */
@@ -152,7 +152,7 @@ struct Jinja {
     const char *loop_name, *caller_name; /* interned */
 };
 
-/* --- tokens (jinja_lex.c) ---------------------------------------------------------------------------------------- */
+/* --- tokens (jinja_lex.c) --------------------------------------------------------------------------------------- */
 
 typedef enum {
     T_EOF,
@@ -199,7 +199,7 @@ Status jinja_error(const Jinja *t, size_t pos, Status st, Err *err, const char *
 FilterFn jinja_filter_find(const char *name); /* NULL: none */
 TestFn jinja_test_find(const char *name);
 
-/* --- the interpreter (jinja_eval.c) ------------------------------------------------------------------------------ */
+/* --- the interpreter (jinja_eval.c) ----------------------------------------------------------------------------- */
 
 typedef struct Binding {
     struct Binding *next;

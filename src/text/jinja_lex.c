@@ -129,7 +129,7 @@ static size_t end_here(const Lexer *lx, const char *end, char *sign)
     return 0;
 }
 
-/* --- inside tags ---------------------------------------------------------------------------------------------------- */
+/* --- inside tags ------------------------------------------------------------------------------------------------ */
 
 static bool is_name_start(unsigned char c)
 {
@@ -328,7 +328,7 @@ static Status lex_tag(Lexer *lx, bool block, size_t begin)
     }
 }
 
-/* --- between tags --------------------------------------------------------------------------------------------------- */
+/* --- between tags ----------------------------------------------------------------------------------------------- */
 
 /* Behind "{%": is this the word, alone in its tag? Moves behind the closing mark when it is. */
 static bool lone_word(Lexer *lx, const char *word, bool trims)

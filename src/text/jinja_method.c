@@ -32,7 +32,7 @@ static bool int_arg(Interp *in, const char *what, const Args *args, size_t i, co
     return true;
 }
 
-/* --- strings ---------------------------------------------------------------------------------------------------------- */
+/* --- strings ---------------------------------------------------------------------------------------------------- */
 
 static bool strips(JText s, size_t at, size_t n, const JText *chars)
 {
@@ -533,7 +533,7 @@ bool text_format(Interp *in, JText fmt, const Value *v, size_t n, Value *out)
     return v_str(in, build_done(&b), out);
 }
 
-/* --- lists and dictionaries ------------------------------------------------------------------------------------------- */
+/* --- lists and dictionaries ------------------------------------------------------------------------------------- */
 
 static bool m_list_index(Interp *in, Value self, const Args *args, Value *out)
 {
@@ -616,7 +616,7 @@ static bool m_copy(Interp *in, Value self, const Args *args, Value *out)
     return true;
 }
 
-/* --- loop ------------------------------------------------------------------------------------------------------------- */
+/* --- loop ------------------------------------------------------------------------------------------------------- */
 
 static bool m_cycle(Interp *in, Value self, const Args *args, Value *out)
 {

@@ -149,7 +149,7 @@ static const char *intern(Parser *p, const char *name)
     return copy;
 }
 
-/* --- nodes ---------------------------------------------------------------------------------------------------------- */
+/* --- nodes ------------------------------------------------------------------------------------------------------ */
 
 static Node *node_new(Parser *p, NodeKind kind, size_t pos)
 {
@@ -220,7 +220,7 @@ static Node *const_text(Parser *p, NodeKind kind, size_t pos, const char *text, 
     return n;
 }
 
-/* --- expressions ---------------------------------------------------------------------------------------------------- */
+/* --- expressions ------------------------------------------------------------------------------------------------ */
 
 static Node *parse_expr(Parser *p);
 static Node *parse_unary(Parser *p, bool with_filters);
@@ -704,7 +704,7 @@ static Node *parse_tuple(Parser *p, Node *(*item)(Parser *))
     return n;
 }
 
-/* --- statements ----------------------------------------------------------------------------------------------------- */
+/* --- statements ------------------------------------------------------------------------------------------------- */
 
 static bool parse_body(Parser *p, Node *owner, NodeList *body, const char *const *ends);
 
@@ -1034,7 +1034,7 @@ static bool parse_body(Parser *p, Node *owner, NodeList *body, const char *const
     }
 }
 
-/* --- front ---------------------------------------------------------------------------------------------------------- */
+/* --- front ------------------------------------------------------------------------------------------------------ */
 
 /* Copies the source with one kind of newline and without the last one. */
 static Status copy_source(Jinja *t, const char *source, size_t len, Err *err)

@@ -29,7 +29,7 @@ void tokenizer_free(Tokenizer *t)
     free(t);
 }
 
-/* --- characters -------------------------------------------------------------------------------------------------- */
+/* --- characters ------------------------------------------------------------------------------------------------- */
 
 static bool is_space(uint32_t cp)
 {
@@ -61,7 +61,7 @@ static bool char_at_is(const char *s, size_t len, size_t at, bool (*is)(uint32_t
     return at < len && utf8_decode(s + at, len - at, &cp) > 0 && is(cp);
 }
 
-/* --- one call ---------------------------------------------------------------------------------------------------- */
+/* --- one call --------------------------------------------------------------------------------------------------- */
 
 typedef struct Encoder {
     const Tokenizer *t;
@@ -257,7 +257,7 @@ Status tokenizer_encode_spans(const Tokenizer *t, const char *text, size_t len, 
     return encode(t, text, len, user, true, (flags & TOK_ADD_BOS) != 0, out, err);
 }
 
-/* --- questions ----------------------------------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------------------------- */
 
 static bool has_token(const Tokenizer *t, int32_t id)
 {

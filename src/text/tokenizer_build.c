@@ -122,7 +122,7 @@ void token_list_release(TokenList *l)
     *l = TOKEN_LIST_INIT;
 }
 
-/* --- tokens ------------------------------------------------------------------------------------------------------ */
+/* --- tokens ----------------------------------------------------------------------------------------------------- */
 
 static bool stands_for_itself(uint32_t cp)
 {
@@ -262,7 +262,7 @@ bool build_add_end_id(Tokenizer *t, int64_t id)
     return true;
 }
 
-/* --- merges ------------------------------------------------------------------------------------------------------ */
+/* --- merges ----------------------------------------------------------------------------------------------------- */
 
 /* The id of one side of a merge; both sides' bytes stay behind each other in buf, which gives the result's bytes. */
 static int32_t merge_side(const Tokenizer *t, Str *buf, const char *text, size_t len)
@@ -324,7 +324,7 @@ done:
     return st;
 }
 
-/* --- tries and the rest ------------------------------------------------------------------------------------------ */
+/* --- tries and the rest ----------------------------------------------------------------------------------------- */
 
 static bool trie_add(AddedTrie *trie, const char *text, size_t len, size_t index)
 {
