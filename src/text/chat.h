@@ -3,8 +3,8 @@
  * Owns: the parsed template. Thread: immutable once made; any number of threads may render at once.
  *
  * Rules: a control token is recognised only where the template itself (or bos_token, eos_token) spells it, never in
- * text that came from messages, tools or extra values. The template decides about BOS, as in Transformers; where it prints
- * BOS and the text would begin with two, one is left. */
+ * text that came from messages, tools or extra values. The template decides about BOS, as in Transformers; where the
+ * prompt would begin with two, one is left. */
 #ifndef METRALE_TEXT_CHAT_H
 #define METRALE_TEXT_CHAT_H
 #include <stdbool.h>
