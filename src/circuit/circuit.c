@@ -174,6 +174,7 @@ static Status check_block(CircuitLibrary *lib, Names *n, WeightPart part, Err *e
     for (uint32_t i = 0; i < b->n_slots; i++) {
         TRY(check_expr(&r, n, b->slots[i].at, b->slots[i].n));
         TRY(check_expr(&r, n, b->slots[i].at, b->slots[i].k));
+        TRY(check_expr(&r, n, b->slots[i].at, b->slots[i].experts));
     }
     for (uint32_t i = 0; i < b->n_states; i++)
         for (uint32_t k = 0; k < b->states[i].n_parts; k++) {

@@ -135,6 +135,10 @@ static Status check_slots(const Reader *r, const CircuitBlock *b, const CircuitN
             return read_err(r, at, "op %s takes a %s as %s, but slot '%s' is a %s", n->op->name,
                             def->vector ? "vector" : "matrix", def->name, slot->name,
                             def->vector ? "matrix" : "vector");
+        if (def->experts != (slot->experts != NULL))
+            return read_err(r, at, "op %s takes one %s %s, so slot '%s' %s", n->op->name, def->name,
+                            def->experts ? "for each expert" : "for all", slot->name,
+                            def->experts ? "needs { experts = ..., shape = [...] }" : "cannot have experts");
     }
     return ST_OK;
 }
@@ -224,6 +228,7 @@ static Status check_names(const Reader *r, const CircuitBlock *b)
 /* ---- the rest of a block ----------------------------------------------------------------------------------------- */
 static Status read_slots(const Reader *r, const TomlNode *root, CircuitBlock *b)
 {
+    static const char *const expert_keys[] = {"experts", "shape", NULL};
     const TomlNode *t;
     Status st = read_list(r, root, "weights", TOML_TABLE, &t);
     CircuitSlot *slots;
@@ -234,19 +239,28 @@ static Status read_slots(const Reader *r, const TomlNode *root, CircuitBlock *b)
     if (slots == NULL)
         return read_nomem(r);
     for (uint32_t i = 0; i < t->list.len; i++) {
-        const TomlNode *v = &t->list.items[i];
+        const TomlNode *v = &t->list.items[i], *shape = v;
         const char *const *dims = NULL;
         uint32_t n = 0;
 
-        TRY(read_strings(r, t, v->key, false, &dims, &n));
+        if (v->kind == TOML_TABLE) {
+            TRY(read_only(r, v, expert_keys));
+            TRY(read_expr(r, v, "experts", &slots[i].experts));
+            shape = toml_find(v, "shape");
+            if (slots[i].experts == NULL || shape == NULL)
+                return read_err(r, v, "'%s' needs experts = \"HOW MANY\" and shape = [...] of one", v->key);
+            TRY(read_strings(r, v, "shape", false, &dims, &n));
+        } else {
+            TRY(read_strings(r, t, v->key, false, &dims, &n));
+        }
         if (n < 1 || n > 2)
             return read_err(r, v, "the shape of '%s' has %u dims; write [k] for a vector, [n, k] for a matrix", v->key,
                             n);
         slots[i].name = v->key;
         slots[i].at = v;
         if (n == 2)
-            TRY(read_expr_text(r, &v->list.items[0], dims[0], &slots[i].n));
-        TRY(read_expr_text(r, &v->list.items[n - 1], dims[n - 1], &slots[i].k));
+            TRY(read_expr_text(r, &shape->list.items[0], dims[0], &slots[i].n));
+        TRY(read_expr_text(r, &shape->list.items[n - 1], dims[n - 1], &slots[i].k));
     }
     b->slots = slots;
     b->n_slots = t->list.len;

@@ -101,7 +101,8 @@ typedef struct CircuitNode {
 
 typedef struct CircuitSlot {
     const char *name;
-    const Expr *n, *k; /* vectors have no n */
+    const Expr *n, *k;   /* vectors have no n */
+    const Expr *experts; /* how many of this shape; NULL: a plain weight */
     const TomlNode *at;
 } CircuitSlot;
 
@@ -215,14 +216,13 @@ typedef struct WeightBinder {
 Status weight_binder_init(WeightBinder *b, const WeightMap *map, const InstanceSource *src, const Scope *scope,
                           uint32_t n_layers, Arena *arena, Err *err);
 void weight_binder_release(WeightBinder *b);
-/* *found is false for an optional slot that the map or the checkpoint has not. rows: rows of the whole tensor that the
- * slot is a part of, 0 when it is the tensor. */
-Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t layer, bool optional,
-                   InstanceBinding *out, uint64_t *rows, bool *found, Err *err);
+/* *found is false for an optional slot that the map or the checkpoint has not. experts: of the slot, 0 for a plain one. */
+Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t layer, uint32_t experts, bool optional,
+                   InstanceBinding *out, bool *found, Err *err);
 /* The tensor of divisors for a rope, NULL for none. */
 Status weight_bind_rope(WeightBinder *b, const char *rope, const char **tensor, Err *err);
-/* Every tensor of the checkpoint is read by something or known and ignored. */
-Status weight_check_all(WeightBinder *b, Err *err);
+/* Every tensor of the checkpoint is read by something or known and ignored; those are counted by reason. */
+Status weight_check_all(WeightBinder *b, const InstanceUnread **unread, uint32_t *n_unread, Err *err);
 bool weight_map_declares(const WeightMap *map, bool gguf, WeightPart part, const char *slot);
 /* Whether the map has names for this kind of file at all. */
 bool weight_map_serves(const WeightMap *map, bool gguf);

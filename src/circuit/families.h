@@ -38,7 +38,8 @@
  *   workspace                    pointer to `workspace` bytes private to this launch
  *   [alias.]PARAM                the op's parameter: int or enum -> i32, float -> f32
  *   else an integer expression   -> i32; names: rows, outs, seqs, max_blocks, block_tokens, every dim of the
- *                                instance, [alias.]n / k (matrix shape), [alias.]table.dims (rotated elements of a
+ *                                instance, [alias.]n / k (matrix shape, of one expert),
+ *                                [alias.]experts, [alias.]table.dims (rotated elements of a
  *                                head), VAR.width (elements a row of a variable), the point's constants
  *
  * RULES.toml

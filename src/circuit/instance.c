@@ -139,34 +139,72 @@ static Status check_format(const Build *b, const InstanceBinding *bind, const Te
     return ST_OK;
 }
 
-/* of: rows of the whole tensor when the slot is a part of it, else 0. */
-static Status check_tensor(Build *b, const CircuitSlot *slot, const InstanceBinding *bind, uint64_t of,
-                           InstanceWeight *w)
+/* The dims of a tensor that holds the slot, or one expert of it. */
+static uint32_t stored_dims(const InstanceBinding *bind, const InstanceWeight *w, uint64_t dims[4])
 {
-    uint64_t rows = w->vector ? w->k : w->n;
-    uint64_t dims[2] = {of ? of : rows, w->k};
-    uint32_t n = w->vector ? 1 : 2;
-    TensorDesc got = {.dtype = w->vector || b->src->fallback == DT_NONE ? b->vector_format : b->src->fallback};
-    bool same = true;
+    uint64_t rows = bind->of ? bind->of : (w->vector ? w->k : w->n) / (w->experts ? w->experts : 1);
+    uint32_t n = 0;
 
-    if (of > 0 && (rows > of || bind->row > of - rows))
+    if (w->experts && bind->tensors == NULL)
+        dims[n++] = w->experts;
+    if (bind->columns)
+        dims[n++] = w->k;
+    dims[n++] = rows;
+    if (!w->vector && !bind->columns)
+        dims[n++] = w->k;
+    return n;
+}
+
+static Status check_parts(const Build *b, const InstanceBinding *bind, const InstanceWeight *w)
+{
+    uint64_t rows = (w->vector ? w->k : w->n) / (w->experts ? w->experts : 1),
+             last = bind->row + (rows - 1) * bind->step;
+
+    if (bind->of > 0 && last >= bind->of)
         return err_set(b->err, ST_FORMAT, "%s: weight %s takes rows %llu to %llu of tensor %s, which has %llu",
-                       b->src->name, w->name, (unsigned long long)bind->row, (unsigned long long)(bind->row + rows),
-                       bind->tensor, (unsigned long long)of);
+                       b->src->name, w->name, (unsigned long long)bind->row, (unsigned long long)last + 1, bind->tensor,
+                       (unsigned long long)bind->of);
     if (bind->order == ROWS_ROPE_INTERLEAVED && rows % bind->head_dim != 0)
         return err_set(b->err, ST_FORMAT, "%s: the %llu rows of tensor %s are no whole heads of %u", b->src->name,
                        (unsigned long long)rows, bind->tensor, bind->head_dim);
-    if (b->src->find != NULL) {
-        if (!b->src->find(b->src->ctx, bind->tensor, &got))
-            return err_set(b->err, ST_NOTFOUND, "%s: tensor %s is missing", b->src->name, bind->tensor);
-        same = got.n_dims == n;
-        for (uint32_t i = 0; same && i < n; i++)
-            same = got.dims[i] == dims[i];
+    if (bind->columns && w->vector)
+        return err_set(b->err, ST_FORMAT, "%s: weight %s is a vector, which has no columns; correct the weight map",
+                       b->src->name, w->name);
+    return ST_OK;
+}
+
+static Status check_tensor(Build *b, const CircuitSlot *slot, const InstanceBinding *bind, InstanceWeight *w)
+{
+    uint64_t dims[4];
+    uint32_t n = stored_dims(bind, w, dims);
+    InstanceBinding one = *bind; /* of the expert at hand, for messages */
+    Status st = check_parts(b, bind, w);
+
+    for (uint32_t e = 0; st == ST_OK && e < (bind->tensors ? w->experts : 1); e++) {
+        TensorDesc got = {.dtype = w->vector || b->src->fallback == DT_NONE ? b->vector_format : b->src->fallback};
+        bool same = true;
+
+        one.tensor = bind->tensors ? bind->tensors[e] : bind->tensor;
+        if (b->src->find != NULL) {
+            if (!b->src->find(b->src->ctx, one.tensor, &got))
+                return err_set(b->err, ST_NOTFOUND, "%s: tensor %s is missing", b->src->name, one.tensor);
+            same = got.n_dims == n;
+            for (uint32_t i = 0; same && i < n; i++)
+                same = got.dims[i] == dims[i];
+        }
+        if (!same)
+            return wrong_shape(b, slot, &one, &got, dims, n);
+        if (e > 0 && got.dtype != w->stored)
+            return err_set(b->err, ST_UNSUPPORTED,
+                           "%s: tensor %s is stored as %s, but %s as %s; the experts of a layer need one format",
+                           b->src->name, one.tensor, dtype_name(got.dtype), bind->tensor, dtype_name(w->stored));
+        w->stored = got.dtype;
+        st = check_format(b, &one, &got, w);
+        if (st == ST_OK && bind->columns && dtype_block(got.dtype) > 1)
+            st = err_set(b->err, ST_UNSUPPORTED, "%s: tensor %s is stored as %s, whose blocks cannot be turned",
+                         b->src->name, one.tensor, dtype_name(got.dtype));
     }
-    if (!same)
-        return wrong_shape(b, slot, bind, &got, dims, n);
-    w->stored = got.dtype;
-    return check_format(b, bind, &got, w);
+    return st;
 }
 
 static Status slot_size(Build *b, Scope *scope, const CircuitSlot *slot, const Expr *e, uint64_t *out)
@@ -188,7 +226,7 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
 {
     InstanceWeight *w = &b->weights[b->n_weights];
     InstanceBinding *bind = &b->bindings[b->n_weights];
-    uint64_t of = 0;
+    uint64_t experts = 0;
     bool found;
     Status st = ST_OK;
 
@@ -196,17 +234,23 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
         if (strcmp(b->weights[i].name, slot->name) == 0)
             return ST_OK;
     b->binder.scope = scope;
-    TRY(weight_bind(&b->binder, part, slot->name, layer, optional, bind, &of, &found, b->err));
+    if (slot->experts != NULL)
+        TRY(slot_size(b, scope, slot, slot->experts, &experts));
+    TRY(weight_bind(&b->binder, part, slot->name, layer, (uint32_t)experts, optional, bind, &found, b->err));
     if (!found)
         return ST_OK;
-    *w = (InstanceWeight){.n = 1, .vector = slot->n == NULL};
+    *w = (InstanceWeight){.n = 1, .vector = slot->n == NULL, .experts = (uint32_t)experts};
     w->name = arena_strdup(b->arena, slot->name);
     if (w->name == NULL)
         return build_nomem(b);
     if (slot->n != NULL)
         TRY(slot_size(b, scope, slot, slot->n, &w->n));
     TRY(slot_size(b, scope, slot, slot->k, &w->k));
-    TRY(check_tensor(b, slot, bind, of, w));
+    if (experts > 0 && w->vector)
+        w->k *= experts;
+    else if (experts > 0)
+        w->n *= experts;
+    TRY(check_tensor(b, slot, bind, w));
     b->n_weights++;
 done:
     return st;
@@ -511,7 +555,7 @@ static Status build(Build *b, const CircuitLibrary *lib)
     TRY(build_layers(b, width));
     TRY(build_end(b, &b->circuit->head, PART_HEAD, width, &b->in->head, &b->in->head_bindings));
     b->binder.scope = &scope;
-    TRY(weight_check_all(&b->binder, b->err));
+    TRY(weight_check_all(&b->binder, &b->in->unread, &b->in->n_unread, b->err));
 done:
     return st;
 }

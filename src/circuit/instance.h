@@ -59,6 +59,7 @@ typedef struct InstanceNode {
 typedef struct InstanceWeight {
     const char *name; /* "q", "attn_norm" */
     uint64_t n, k;    /* {n, k}; vectors: n = 1, k = length */
+    uint32_t experts; /* 0: one matrix or vector; else n (of a vector k) is over all experts, expert by expert */
     bool vector;
     DType stored;
 } InstanceWeight;
@@ -91,12 +92,17 @@ typedef enum {
                               head_dim/2): q and k of some GGUF files */
 } RowOrder;
 
-/* Where a layer's weight slot finds its bytes: rows [row, row + n) of the tensor; of a vector, k elements from `row`. */
+/* Where a layer's weight slot finds its bytes: rows row, row + step, ... of the tensor (of a vector: elements). With
+ * experts, expert e's rows begin `of` rows after those of expert e - 1, or are those of a tensor of its own. */
 typedef struct InstanceBinding {
-    const char *tensor; /* name in the store */
+    const char *tensor; /* name in the store; of expert 0 */
     RowOrder order;
     uint32_t head_dim; /* for ROWS_ROPE_INTERLEAVED */
     uint64_t row;
+    uint32_t step; /* 0 and 1: neighbours */
+    uint64_t of;   /* rows of the whole tensor, with experts those of one; 0: the tensor is the slot and nothing else */
+    bool columns;  /* the tensor is stored as [k][of], with experts [experts][k][of]: row r of the slot is a column */
+    const char *const *tensors; /* one for each expert; NULL: all are in `tensor` */
 } InstanceBinding;
 
 typedef struct InstanceLayer {
@@ -104,6 +110,12 @@ typedef struct InstanceLayer {
     const InstanceBinding *bindings; /* one for each weight of the block */
     uint32_t state_base;             /* number of this layer's first state among all layers' states */
 } InstanceLayer;
+
+/* Tensors of the checkpoint that no node reads, and why that is right. */
+typedef struct InstanceUnread {
+    const char *because;
+    uint32_t tensors;
+} InstanceUnread;
 
 typedef struct InstanceDim {
     const char *name;
@@ -125,6 +137,8 @@ typedef struct Instance {
     uint32_t n_layers;
     const RopeSpec *ropes;
     uint32_t n_ropes;
+    const InstanceUnread *unread;
+    uint32_t n_unread;
     uint32_t n_states; /* over all layers */
     DType kv_format;
     /* What the config says and the engine needs; -1 / 0 when it does not say. */

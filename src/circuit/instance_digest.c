@@ -81,6 +81,9 @@ static void block_facts(Facts *f, const InstanceBlock *b)
         str_addf(&f->key, "weight %s", w->name);
         if (w->vector)
             str_addf(&f->value, "[%llu] %s", (unsigned long long)w->k, dtype_name(w->stored));
+        else if (w->experts)
+            str_addf(&f->value, "%u x [%llu, %llu] %s", w->experts, (unsigned long long)(w->n / w->experts),
+                     (unsigned long long)w->k, dtype_name(w->stored));
         else
             str_addf(&f->value, "[%llu, %llu] %s", (unsigned long long)w->n, (unsigned long long)w->k,
                      dtype_name(w->stored));

@@ -187,6 +187,22 @@ static Status want_groups(const Expand *x, const CircuitNode *n, const char *wha
                    (unsigned long long)group);
 }
 
+/* Enough experts to choose from, also when whole groups fall away. */
+static Status infer_top_k(const Expand *x, const CircuitNode *n, const InstanceNode *o, uint64_t experts,
+                          const InstanceWeight *bias)
+{
+    uint64_t k = int_param(o, "k"), groups = int_param(o, "n_group"), kept = int_param(o, "topk_group");
+    Status st = ST_OK;
+
+    TRY(want_groups(x, n, "the row of experts", experts, groups));
+    if (k == 0 || kept == 0 || kept > groups || k > experts / groups * kept)
+        return bad_node(x, n, "k experts cannot be chosen from the groups that are kept");
+    if (bias != NULL)
+        TRY(want(x, n, "its bias", bias->k, experts));
+done:
+    return st;
+}
+
 /* What each op asks of its inputs, weights and state, and how wide it makes its outputs. */
 static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o, uint32_t out[OP_MAX_OUT])
 {
@@ -215,6 +231,8 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
         break;
     case OP_RESIDUAL_ADD:
     case OP_SILU_MUL:
+    case OP_GELU_TANH_MUL:
+    case OP_SWIGLU_CLAMP:
         TRY(want(x, n, "its second input", in[1], in[0]));
         out[0] = (uint32_t)in[0];
         break;
@@ -258,6 +276,38 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
         if (w[0] != NULL)
             TRY(want(x, n, "the vector of sinks", w[0]->k, heads));
         out[0] = (uint32_t)(heads * state->parts[1].width);
+        break;
+    case OP_SPLIT:
+        heads = int_param(o, "groups");
+        head_dim = int_param(o, "first");
+        TRY(want_groups(x, n, "its input", in[0], heads));
+        if (head_dim == 0 || head_dim >= in[0] / heads)
+            return bad_node(x, n, "its first part leaves nothing of a group, or takes nothing");
+        out[0] = (uint32_t)(heads * head_dim);
+        out[1] = (uint32_t)(in[0] - heads * head_dim);
+        break;
+    case OP_SIGMOID_GATE_MUL:
+        TRY(want_groups(x, n, "its first input", in[0], in[1]));
+        out[0] = (uint32_t)in[0];
+        break;
+    case OP_TOP_K:
+        TRY(infer_top_k(x, n, o, in[0], w[0]));
+        out[0] = out[1] = (uint32_t)int_param(o, "k");
+        break;
+    case OP_EXPERT_LINEAR:
+        if (w[0]->experts == 0 || (w[1] != NULL && w[1]->experts != w[0]->experts))
+            return bad_node(x, n, "its weight must be one for each expert");
+        if (in[0] != w[0]->k)
+            TRY(want(x, n, "its first input, with a part for each expert of a row,", in[0], in[1] * w[0]->k));
+        if (w[1] != NULL)
+            TRY(want(x, n, "its bias, over all experts,", w[1]->k, w[0]->n));
+        if (in[1] * (w[0]->n / w[0]->experts) > INT32_MAX)
+            return bad_node(x, n, "the results of a row's experts are more than 2147483647 elements");
+        out[0] = (uint32_t)(in[1] * (w[0]->n / w[0]->experts));
+        break;
+    case OP_BLEND:
+        TRY(want_groups(x, n, "the results of a row's experts", in[0], in[1]));
+        out[0] = (uint32_t)(in[0] / in[1]);
         break;
     case OP_COUNT:
         break;
@@ -468,7 +518,7 @@ bool block_equal(const InstanceBlock *a, const InstanceBlock *b)
         same = a->edges[i].width == b->edges[i].width;
     for (uint32_t i = 0; same && i < a->n_weights; i++)
         same = a->weights[i].n == b->weights[i].n && a->weights[i].k == b->weights[i].k &&
-               a->weights[i].stored == b->weights[i].stored;
+               a->weights[i].experts == b->weights[i].experts && a->weights[i].stored == b->weights[i].stored;
     for (uint32_t i = 0; same && i < a->n_states; i++)
         same = state_equal(&a->states[i], &b->states[i]);
     return same;

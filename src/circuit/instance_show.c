@@ -63,10 +63,15 @@ static uint64_t kv_bytes_per_token(const Instance *in)
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 static void show_shape(const InstanceWeight *w, Str *out)
 {
+    uint32_t experts = w->experts ? w->experts : 1;
+
+    if (w->experts)
+        str_addf(out, "%u x ", w->experts);
     if (w->vector)
-        str_addf(out, "[%llu] %s", (unsigned long long)w->k, dtype_name(w->stored));
+        str_addf(out, "[%llu] %s", (unsigned long long)(w->k / experts), dtype_name(w->stored));
     else
-        str_addf(out, "[%llu, %llu] %s", (unsigned long long)w->n, (unsigned long long)w->k, dtype_name(w->stored));
+        str_addf(out, "[%llu, %llu] %s", (unsigned long long)(w->n / experts), (unsigned long long)w->k,
+                 dtype_name(w->stored));
 }
 
 static void show_param(const InstanceNode *n, uint32_t i, Str *out)
@@ -154,6 +159,8 @@ void instance_show(const Instance *in, Str *out)
             str_addf(out, "%s%lld", i ? ", " : "", (long long)in->eos_ids[i]);
         str_addc(out, '\n');
     }
+    for (uint32_t i = 0; i < in->n_unread; i++)
+        str_addf(out, "  not read  %u tensors: %s\n", in->unread[i].tensors, in->unread[i].because);
     str_adds(out, "\nstem\n");
     show_block(&in->stem, out);
     for (uint32_t i = 0; i < in->n_blocks; i++) {
@@ -222,9 +229,11 @@ static json_t *json_block(const InstanceBlock *b)
         const InstanceWeight *w = &b->weights[i];
         json_t *shape = json_array(), *one = json_object();
 
+        if (w->experts)
+            json_array_append_new(shape, json_integer(w->experts));
         if (!w->vector)
-            json_array_append_new(shape, json_integer((json_int_t)w->n));
-        json_array_append_new(shape, json_integer((json_int_t)w->k));
+            json_array_append_new(shape, json_integer((json_int_t)(w->n / (w->experts ? w->experts : 1))));
+        json_array_append_new(shape, json_integer((json_int_t)(w->vector && w->experts ? w->k / w->experts : w->k)));
         put(one, "shape", shape);
         put(one, "format", json_string(dtype_name(w->stored)));
         put(weights, w->name, one);
@@ -275,6 +284,15 @@ static json_t *json_rope(const RopeSpec *r)
     return o;
 }
 
+static json_t *json_unread(const Instance *in)
+{
+    json_t *o = json_object();
+
+    for (uint32_t i = 0; i < in->n_unread; i++)
+        put(o, in->unread[i].because, json_integer(in->unread[i].tensors));
+    return o;
+}
+
 json_t *instance_json(const Instance *in)
 {
     json_t *o = json_object(), *dims = json_object(), *ropes = json_array(), *blocks = json_array(),
@@ -294,6 +312,7 @@ json_t *instance_json(const Instance *in)
     put(o, "weight_bytes", json_integer((json_int_t)size.bytes));
     put(o, "kv_format", json_string(dtype_name(in->kv_format)));
     put(o, "kv_bytes_per_token", json_integer((json_int_t)kv_bytes_per_token(in)));
+    put(o, "not_read", json_unread(in));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         json_array_append_new(ropes, json_rope(&in->ropes[i]));
     put(o, "ropes", ropes);

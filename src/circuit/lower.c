@@ -265,6 +265,7 @@ static void digest_block(Hasher *h, const PlanBlock *b, const PlanWeight *weight
     hasher_add_u64(h, src->n_weights);
     for (uint32_t i = 0; i < src->n_weights; i++) {
         hasher_add_u64(h, src->weights[i].n);
+        hasher_add_u64(h, src->weights[i].experts);
         hasher_add_u64(h, src->weights[i].k);
         hasher_add_str(h, dtype_name(src->weights[i].stored));
         hasher_add_str(h, weights[i].layout);

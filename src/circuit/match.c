@@ -43,7 +43,11 @@ static bool node_value(const Lowering *l, const LowerBlock *b, const InstanceNod
     int p;
 
     if (w != NULL && (strcmp(rest, "n") == 0 || strcmp(rest, "k") == 0)) {
-        *out = (int64_t)(rest[0] == 'n' ? w->n : w->k);
+        *out = (int64_t)(rest[0] == 'n' ? w->n / (w->experts ? w->experts : 1) : w->k);
+        return true;
+    }
+    if (w != NULL && strcmp(rest, "experts") == 0) {
+        *out = w->experts;
         return true;
     }
     if (node->table >= 0 && strcmp(rest, "table.dims") == 0) {
@@ -233,6 +237,17 @@ static uint64_t state_row_bytes(const InstanceState *s)
     return bytes;
 }
 
+/* Bytes that a launch of `rows` rows reads of a weight: all of it, or of experts as many as the rows can choose. */
+static uint64_t weight_traffic(const Matcher *x, const InstanceNode *node, const InstanceWeight *w, uint32_t rows)
+{
+    uint64_t bytes = lower_weight_bytes(w), chosen;
+
+    if (w->experts == 0)
+        return bytes;
+    chosen = (uint64_t)x->b->block->edges[node->in[1]].width * rows;
+    return chosen < w->experts ? bytes / w->experts * chosen : bytes;
+}
+
 /* Bytes that a launch moves: whole weights, and for each row its edges, its state and, of an embedding, its row. What
  * attention reads depends on how long the sequences are and is the same for every cover. */
 static void count_traffic(const Matcher *x, Match *m)
@@ -241,6 +256,7 @@ static void count_traffic(const Matcher *x, Match *m)
     uint64_t bytes;
     uint32_t lo, hi;
 
+    lower_shape_rows(&x->l->opt->shape, m->on_outputs, &lo, &hi);
     for (uint32_t i = 0; i < m->n_vars; i++)
         if (!m->vars[i].inner &&
             dtype_row_bytes(x->b->formats[m->vars[i].edge], b->edges[m->vars[i].edge].width, &bytes))
@@ -251,14 +267,13 @@ static void count_traffic(const Matcher *x, Match *m)
             if (node->weight[w] < 0)
                 continue;
             if (node->op->kind != OP_EMBED)
-                m->weight_bytes += lower_weight_bytes(&b->weights[node->weight[w]]);
+                m->weight_bytes += weight_traffic(x, node, &b->weights[node->weight[w]], hi);
             else if (dtype_row_bytes(b->weights[node->weight[w]].stored, b->weights[node->weight[w]].k, &bytes))
                 m->row_bytes += bytes;
         }
         if (node->state >= 0 && node->op->writes_state)
             m->row_bytes += state_row_bytes(&b->states[node->state]);
     }
-    lower_shape_rows(&x->l->opt->shape, m->on_outputs, &lo, &hi);
     m->moved = m->weight_bytes + m->row_bytes * hi;
 }
 

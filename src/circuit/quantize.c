@@ -1,10 +1,16 @@
 /* quantize.c - puts act_quant nodes into a copy of a block, and gives every edge its format.
  *
- * A linear whose weight format is read by a family that wants its input narrower than the class's activations gets an
+ * A linear (also the head's and the experts') whose weight format is read by a family that wants its input narrower than the class's activations gets an
  * act_quant node in front of it; linears that read one edge in one format share the node. After this pass the format
  * of every edge is fixed, and matching only compares. */
 #include "circuit/lowering.h"
 #include <string.h>
+
+/* Ops whose first input meets a matrix. */
+static bool op_multiplies(const OpDef *op)
+{
+    return op->kind == OP_LINEAR || op->kind == OP_LM_HEAD || op->kind == OP_EXPERT_LINEAR;
+}
 
 /* The format in which the first family that fits reads the input of a linear, or the class's when none says otherwise.
  */
@@ -12,7 +18,7 @@ static DType wanted_input(const Lowering *l, const InstanceBlock *src, const Ins
 {
     DType activation = l->fs->facts.activation;
 
-    if ((node->op->kind != OP_LINEAR && node->op->kind != OP_LM_HEAD) || node->weight[0] < 0)
+    if (!op_multiplies(node->op) || node->weight[0] < 0)
         return activation;
     for (uint32_t i = 0; i < l->fs->n_families; i++) {
         const Family *f = &l->fs->families[i];
@@ -23,13 +29,23 @@ static DType wanted_input(const Lowering *l, const InstanceBlock *src, const Ins
             continue;
         for (uint32_t p = 0; p < f->n_points && !holds; p++)
             holds = lower_point_holds(&f->points[p], &l->opt->shape, node->op->on_outputs);
-        in = family_format(f, "in");
+        in = family_format(f, node->op->n_in == 1 ? "in" : "in0");
         if (in == DT_NONE)
             in = activation;
-        if (holds && dtype_row_bytes(in, src->edges[node->in[0]].width, &bytes))
+        if (holds && dtype_row_bytes(in, src->weights[node->weight[0]].k, &bytes))
             return in;
     }
     return activation;
+}
+
+static bool edge_is_i32(const InstanceBlock *src, uint32_t edge)
+{
+    int32_t maker = src->edges[edge].producer;
+    bool is = false;
+
+    for (uint32_t i = 0; maker >= 0 && i < src->nodes[maker].op->n_out; i++)
+        is |= src->nodes[maker].out[i] == edge && (src->nodes[maker].op->i32_out >> i & 1) != 0;
+    return is;
 }
 
 static DType plain_format(const Lowering *l, const InstanceBlock *src, BlockRole role, uint32_t edge)
@@ -38,6 +54,8 @@ static DType plain_format(const Lowering *l, const InstanceBlock *src, BlockRole
         return DT_I32;
     if (role == BLOCK_HEAD && edge == src->out_edge)
         return DT_F32;
+    if (edge_is_i32(src, edge))
+        return DT_I32;
     return l->fs->facts.activation;
 }
 
@@ -97,7 +115,7 @@ Status quantize_block(LowerBlock *out, const Lowering *l, const InstanceBlock *s
     for (uint32_t i = 0; i < src->n_nodes; i++) {
         InstanceNode node = src->nodes[i];
         DType in = wanted_input(l, src, &node);
-        if (in != out->formats[node.in[0]] && node.op->n_in == 1 && in != l->fs->facts.activation) {
+        if (in != out->formats[node.in[0]] && in != l->fs->facts.activation) {
             int32_t e = quantized_edge(b, out->formats, n, node.in[0], in);
             if (e < 0) {
                 e = (int32_t)b->n_edges++;

@@ -35,6 +35,14 @@
     {                                                                                                                  \
         .name = (n), .vector = true                                                                                    \
     }
+#define EXPERT_MATRIX(n)                                                                                               \
+    {                                                                                                                  \
+        .name = (n), .experts = true                                                                                   \
+    }
+#define OPTIONAL_EXPERT_VECTOR(n)                                                                                      \
+    {                                                                                                                  \
+        .name = (n), .vector = true, .optional = true, .experts = true                                                 \
+    }
 #define OPTIONAL_VECTOR(n)                                                                                             \
     {                                                                                                                  \
         .name = (n), .vector = true, .optional = true                                                                  \
@@ -42,6 +50,8 @@
 
 /* neox rotates elements (i, i + dims/2) of a head, interleaved (2i, 2i + 1). */
 static const char *const rope_styles[] = {"neox", "interleaved", NULL};
+
+static const char *const router_scores[] = {"softmax", "sigmoid", NULL};
 
 static const OpDef ops[OP_COUNT] = {
     [OP_EMBED] = {.kind = OP_EMBED,
@@ -115,6 +125,40 @@ static const OpDef ops[OP_COUNT] = {
                     .n_params = 2,
                     .params = {FLOAT_OR("scale", 1), FLOAT_OR("softcap", 0)},
                     .on_outputs = true},
+    [OP_SPLIT] = {.kind = OP_SPLIT,
+                  .name = "split",
+                  .n_in = 1,
+                  .n_out = 2,
+                  .n_params = 2,
+                  .params = {INT("first"), INT_OR("groups", 1)}},
+    [OP_GELU_TANH_MUL] = {.kind = OP_GELU_TANH_MUL, .name = "gelu_tanh_mul", .n_in = 2, .n_out = 1},
+    [OP_SWIGLU_CLAMP] = {.kind = OP_SWIGLU_CLAMP,
+                         .name = "swiglu_clamp",
+                         .n_in = 2,
+                         .n_out = 1,
+                         .n_params = 2,
+                         .params = {FLOAT("alpha"), FLOAT("limit")}},
+    [OP_SIGMOID_GATE_MUL] = {.kind = OP_SIGMOID_GATE_MUL, .name = "sigmoid_gate_mul", .n_in = 2, .n_out = 1},
+    /* Scores are the softmax or the sigmoid of the logits. The bias moves the choice only. Groups: the experts of the
+     * topk_group groups whose two best add up to most stay. renormalize 1: the k weights are divided by their sum +
+     * sum_eps; then all are times scale. Softmax with renormalize is the softmax of the k chosen logits. */
+    [OP_TOP_K] = {.kind = OP_TOP_K,
+                  .name = "top_k",
+                  .n_in = 1,
+                  .n_out = 2,
+                  .n_weights = 1,
+                  .weights = {OPTIONAL_VECTOR("bias")},
+                  .n_params = 7,
+                  .params = {INT("k"), ENUM("scores", router_scores), INT_OR("renormalize", 0), FLOAT_OR("scale", 1),
+                             FLOAT_OR("sum_eps", 0), INT_OR("n_group", 1), INT_OR("topk_group", 1)},
+                  .i32_out = 1},
+    [OP_EXPERT_LINEAR] = {.kind = OP_EXPERT_LINEAR,
+                          .name = "expert_linear",
+                          .n_in = 2,
+                          .n_out = 1,
+                          .n_weights = 2,
+                          .weights = {EXPERT_MATRIX("weight"), OPTIONAL_EXPERT_VECTOR("bias")}},
+    [OP_BLEND] = {.kind = OP_BLEND, .name = "blend", .n_in = 2, .n_out = 1},
 };
 
 const OpDef *op_def(OpKind kind)

@@ -8,17 +8,24 @@
 #include <stdint.h>
 
 typedef enum {
-    OP_EMBED,           /* x[hidden] = weight[token] * scale */
-    OP_RMS_NORM,        /* y = x * (weight + offset) / sqrt(mean(x^2) + eps)            (Zhang, Sennrich 2019) */
-    OP_QK_NORM,         /* rms_norm over each group of `group` elements; weight has `group` elements */
-    OP_RESIDUAL_ADD,    /* y = in0 + scale * in1 */
-    OP_LINEAR,          /* y[n] = weight[n][k] . x[k] + bias[n] */
-    OP_ACT_QUANT,       /* the same values in a narrower format; put in by lowering */
-    OP_SILU_MUL,        /* y = silu(in0) * in1 */
-    OP_ROPE,            /* rotates q and k by position; table of cos, sin               (Su et al. 2021) */
-    OP_KV_WRITE,        /* state[slot(row)] = k, v */
-    OP_PAGED_ATTENTION, /* softmax(scale * q.K^T, causal, window) . V over the sequence's blocks */
-    OP_LM_HEAD,         /* linear on the step's output rows only; logits = scale * y, then softcap */
+    OP_EMBED,            /* x[hidden] = weight[token] * scale */
+    OP_RMS_NORM,         /* y = x * (weight + offset) / sqrt(mean(x^2) + eps)            (Zhang, Sennrich 2019) */
+    OP_QK_NORM,          /* rms_norm over each group of `group` elements; weight has `group` elements */
+    OP_RESIDUAL_ADD,     /* y = in0 + scale * in1 */
+    OP_LINEAR,           /* y[n] = weight[n][k] . x[k] + bias[n] */
+    OP_ACT_QUANT,        /* the same values in a narrower format; put in by lowering */
+    OP_SILU_MUL,         /* y = silu(in0) * in1 */
+    OP_ROPE,             /* rotates q and k by position; table of cos, sin               (Su et al. 2021) */
+    OP_KV_WRITE,         /* state[slot(row)] = k, v */
+    OP_PAGED_ATTENTION,  /* softmax(scale * q.K^T, causal, window) . V over the sequence's blocks */
+    OP_LM_HEAD,          /* linear on the step's output rows only; logits = scale * y, then softcap */
+    OP_SPLIT,            /* in `groups` equal parts: out0 has the first `first` elements of each, out1 the rest */
+    OP_GELU_TANH_MUL,    /* y = gelu(in0) * in1, gelu by its tanh form                (Hendrycks, Gimpel 2016) */
+    OP_SWIGLU_CLAMP,     /* y = g * sigmoid(alpha * g) * (u + 1), g = min(in0, limit), u = in1 within +-limit */
+    OP_SIGMOID_GATE_MUL, /* y = in0 * sigmoid(in1); each element of in1 gates as many neighbours of in0 as fit */
+    OP_TOP_K,            /* router logits -> ids (i32) and weights of the k experts of a row, best first */
+    OP_EXPERT_LINEAR,    /* linear for each of a row's experts: in0 x (one, or one for each), in1 ids -> [k][n] */
+    OP_BLEND,            /* y = sum over j = 0..k-1 of in1[j] * in0[j]: the experts' results by their weights */
     OP_COUNT
 } OpKind;
 
@@ -37,7 +44,8 @@ typedef struct ParamDef {
 typedef struct WeightDef {
     const char *name; /* slot: "weight", "bias" */
     bool optional;
-    bool vector; /* rank 1: widened to f32 at load */
+    bool vector;  /* rank 1: widened to f32 at load */
+    bool experts; /* one for each expert: a matrix [experts][n][k], a vector [experts][n] */
 } WeightDef;
 
 typedef struct OpDef {
@@ -50,6 +58,7 @@ typedef struct OpDef {
     bool reads_state, writes_state;
     bool reads_table; /* a rope table */
     bool on_outputs;  /* works on the step's output rows (outs), not on all rows */
+    uint32_t i32_out; /* bit i: out i holds i32 */
 } OpDef;
 
 const OpDef *op_find(const char *name); /* NULL when unknown */

@@ -1,7 +1,7 @@
 /* weight_map.c - reads <arch>.weights.toml and finds each weight slot's bytes in a checkpoint.
  *
  * A slot has forms, in order; the first whose condition holds and whose tensor exists wins. A name may hold {l}, the
- * layer, and {p}, the prefix: the first of the listed prefixes under which the stem's first tensor exists, so that a
+ * layer, {e}, an expert (one tensor for each), and {p}, the prefix: the first of the listed prefixes under which the stem's first tensor exists, so that a
  * checkpoint is read under one prefix throughout. Without a list of tensors (a bare configuration) the first form whose
  * condition holds stands for what a checkpoint would have.
  *
@@ -18,6 +18,8 @@ typedef struct WeightForm {
     const Expr *row, *of; /* a part of a larger tensor: first row, and rows of the whole; NULL: all of it */
     const Expr *per;      /* rows of a head, for ROWS_ROPE_INTERLEAVED */
     RowOrder order;
+    uint32_t step; /* from one row of the part to the next */
+    bool columns;  /* stored with rows and columns exchanged */
     bool optional;
 } WeightForm;
 
@@ -59,11 +61,12 @@ static const char *const part_names[PART_COUNT] = {"stem", "layer", "head"};
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
 {
-    static const char *const keys[] = {"name", "when", "row", "of", "rows", "per", "optional", NULL};
-    const TomlNode *optional;
+    static const char *const keys[] = {"name", "when", "row", "of", "step", "columns", "rows", "per", "optional", NULL};
+    const TomlNode *optional, *columns, *step;
     const char *rows = NULL;
     Status st = ST_OK;
 
+    out->step = 1;
     if (v->kind == TOML_STRING) {
         out->name = v->str;
         return ST_OK;
@@ -77,7 +80,15 @@ static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
     TRY(read_expr(r, v, "per", &out->per));
     TRY(read_str(r, v, "rows", &rows));
     TRY(read_list(r, v, "optional", TOML_BOOL, &optional));
+    TRY(read_list(r, v, "columns", TOML_BOOL, &columns));
+    TRY(read_list(r, v, "step", TOML_INT, &step));
     out->optional = optional != NULL && optional->b;
+    out->columns = columns != NULL && columns->b;
+    if (step != NULL && (step->i < 1 || step->i > 16 || out->row == NULL))
+        return read_err(r, step,
+                        "'step' is from 1 to 16 and goes with 'row' and 'of': every how many rows are the part");
+    if (step != NULL)
+        out->step = (uint32_t)step->i;
     if ((out->row == NULL) != (out->of == NULL))
         return read_err(r, v,
                         "'row' and 'of' go together: the first row of the part, and the rows of the whole tensor");
@@ -242,9 +253,9 @@ static Status binder_nomem(const WeightBinder *b, Err *err)
     return err_set(err, ST_NOMEM, "%s: out of memory", b->src->name);
 }
 
-/* pattern with {p} and {l} filled in. */
+/* pattern with {p}, {l} and {e} filled in. */
 static Status expand_name(const WeightBinder *b, const char *pattern, const char *prefix, uint32_t layer,
-                          const char **out, Err *err)
+                          uint32_t expert, const char **out, Err *err)
 {
     Str s = STR_INIT;
     Status st = ST_OK;
@@ -255,6 +266,9 @@ static Status expand_name(const WeightBinder *b, const char *pattern, const char
             p += 2;
         } else if (strncmp(p, "{l}", 3) == 0) {
             str_addf(&s, "%u", layer);
+            p += 2;
+        } else if (strncmp(p, "{e}", 3) == 0) {
+            str_addf(&s, "%u", expert);
             p += 2;
         } else {
             str_addc(&s, *p);
@@ -267,10 +281,34 @@ static Status expand_name(const WeightBinder *b, const char *pattern, const char
     return st;
 }
 
-/* Does name match pattern, {p} being the prefix and {l} any layer of the model? */
+/* Takes a number from the front of *name. */
+static bool take_number(const char **name, uint64_t *out)
+{
+    const char *from = *name;
+
+    for (*out = 0; **name >= '0' && **name <= '9' && *name - from < 10; (*name)++)
+        *out = *out * 10 + (uint64_t)(**name - '0');
+    return *name != from;
+}
+
+/* Layers behind the last that belong to the heads for several tokens ahead (MTP). */
+static int64_t extra_layers(const WeightBinder *b)
+{
+    Scope scope = *b->scope;
+    int64_t n;
+
+    return scope_lookup(&scope, "mtp_layers", &n) ? n : 0;
+}
+
+/* Does name match pattern? {p} is the prefix, {l} any layer of the model, {mtp} one of the layers behind, {e} any expert,
+ * a * at the end anything. */
 static bool match_name(const WeightBinder *b, const char *pattern, const char *name)
 {
     while (*pattern != '\0') {
+        uint64_t v;
+
+        if (strcmp(pattern, "*") == 0)
+            return true;
         if (strncmp(pattern, "{p}", 3) == 0) {
             size_t n = strlen(b->prefix);
 
@@ -279,12 +317,15 @@ static bool match_name(const WeightBinder *b, const char *pattern, const char *n
             name += n;
             pattern += 3;
         } else if (strncmp(pattern, "{l}", 3) == 0) {
-            uint64_t layer = 0;
-            const char *from = name;
-
-            for (; *name >= '0' && *name <= '9' && name - from < 10; name++)
-                layer = layer * 10 + (uint64_t)(*name - '0');
-            if (name == from || layer >= b->n_layers)
+            if (!take_number(&name, &v) || v >= b->n_layers)
+                return false;
+            pattern += 3;
+        } else if (strncmp(pattern, "{mtp}", 5) == 0) {
+            if (!take_number(&name, &v) || v < b->n_layers || v >= b->n_layers + (uint64_t)extra_layers(b))
+                return false;
+            pattern += 5;
+        } else if (strncmp(pattern, "{e}", 3) == 0) {
+            if (!take_number(&name, &v))
                 return false;
             pattern += 3;
         } else if (*pattern++ != *name++) {
@@ -350,7 +391,7 @@ Status weight_binder_init(WeightBinder *b, const WeightMap *map, const InstanceS
             probe = names->entries[i].forms[0].name;
     for (uint32_t i = 0; src->find != NULL && probe != NULL && i < names->n_prefixes; i++) {
         const char *name = NULL;
-        Status st = expand_name(b, probe, names->prefixes[i], 0, &name, err);
+        Status st = expand_name(b, probe, names->prefixes[i], 0, 0, &name, err);
 
         if (st != ST_OK)
             return st;
@@ -368,8 +409,30 @@ void weight_binder_release(WeightBinder *b)
     b->used = NULL;
 }
 
-static Status bind_form(WeightBinder *b, const WeightForm *f, const char *tensor, InstanceBinding *out, uint64_t *rows,
-                        Err *err)
+/* One tensor for each expert; tensor is expert 0's. */
+static Status bind_experts(WeightBinder *b, const WeightForm *f, uint32_t layer, uint32_t experts, const char *tensor,
+                           InstanceBinding *out, Err *err)
+{
+    const char **names = ARENA_ARRAY(b->arena, const char *, experts);
+    Status st = ST_OK;
+
+    if (names == NULL)
+        return binder_nomem(b, err);
+    names[0] = tensor;
+    for (uint32_t e = 1; e < experts; e++) {
+        TRY(expand_name(b, f->name, b->prefix, layer, e, &names[e], err));
+        if (b->src->find != NULL && !tensor_exists(b, names[e]))
+            return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; there must be one for each of the %u experts",
+                           b->src->name, names[e], experts);
+        TRY(mark_used(b, names[e], err));
+    }
+    out->tensors = names;
+done:
+    return st;
+}
+
+static Status bind_form(WeightBinder *b, const WeightForm *f, uint32_t layer, uint32_t experts, const char *tensor,
+                        InstanceBinding *out, Err *err)
 {
     int64_t row = 0, of = 0, per = 0;
     Status st = ST_OK;
@@ -387,15 +450,22 @@ static Status bind_form(WeightBinder *b, const WeightForm *f, const char *tensor
             return err_set(err, ST_FORMAT, "%s: a head of %lld rows has no pairs to reorder (tensor %s)", b->src->name,
                            (long long)per, tensor);
     }
-    *out = (InstanceBinding){.tensor = tensor, .order = f->order, .head_dim = (uint32_t)per, .row = (uint64_t)row};
-    *rows = (uint64_t)of;
+    *out = (InstanceBinding){.tensor = tensor,
+                             .order = f->order,
+                             .head_dim = (uint32_t)per,
+                             .row = (uint64_t)row,
+                             .step = f->step,
+                             .of = (uint64_t)of,
+                             .columns = f->columns};
     TRY(mark_used(b, tensor, err));
+    if (strstr(f->name, "{e}") != NULL)
+        TRY(bind_experts(b, f, layer, experts, tensor, out, err));
 done:
     return st;
 }
 
-Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t layer, bool optional,
-                   InstanceBinding *out, uint64_t *rows, bool *found, Err *err)
+Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t layer, uint32_t experts, bool optional,
+                   InstanceBinding *out, bool *found, Err *err)
 {
     const WeightEntry *e = find_entry(&b->map->names[b->src->gguf], part, slot);
     const char *first = NULL;
@@ -414,12 +484,15 @@ Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t 
         may_lack &= f->optional;
         if (b->src->find == NULL && f->optional)
             continue; /* nothing says that it is there */
-        TRY(expand_name(b, f->name, b->prefix, layer, &name, err));
+        TRY(expand_name(b, f->name, b->prefix, layer, 0, &name, err));
         if (first == NULL)
             first = name;
         if (b->src->find == NULL || tensor_exists(b, name)) {
             *found = true;
-            return bind_form(b, f, name, out, rows, err);
+            if (experts == 0 && strstr(f->name, "{e}") != NULL)
+                return err_set(err, ST_FORMAT, "%s: %s names a tensor for each expert, but weight %s has no experts",
+                               b->src->name, b->map->toml->name, slot);
+            return bind_form(b, f, layer, experts, name, out, err);
         }
     }
     if (may_lack)
@@ -444,7 +517,7 @@ Status weight_bind_rope(WeightBinder *b, const char *rope, const char **tensor, 
 
         if (strcmp(names->ropes[i].rope, rope) != 0)
             continue;
-        st = expand_name(b, names->ropes[i].name, b->prefix, 0, &name, err);
+        st = expand_name(b, names->ropes[i].name, b->prefix, 0, 0, &name, err);
         if (st != ST_OK)
             return st;
         if (!tensor_exists(b, name))
@@ -461,36 +534,61 @@ static int name_order(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static Status is_ignored(const WeightBinder *b, const char *name, bool *ignored, Err *err)
+/* The rule that lets a tensor go unread, or NULL. */
+static Status is_ignored(const WeightBinder *b, const char *name, const WeightIgnored **rule, Err *err)
 {
     const WeightNames *names = &b->map->names[b->src->gguf];
     Status st = ST_OK;
 
-    *ignored = false;
-    for (uint32_t i = 0; i < names->n_ignored && !*ignored && st == ST_OK; i++)
+    *rule = NULL;
+    for (uint32_t i = 0; i < names->n_ignored && *rule == NULL && st == ST_OK; i++) {
+        bool applies = false;
+
         if (match_name(b, names->ignored[i].name, name))
-            st = form_applies(b, names->ignored[i].when, ignored, err);
+            st = form_applies(b, names->ignored[i].when, &applies, err);
+        if (applies)
+            *rule = &names->ignored[i];
+    }
     return st;
 }
 
-Status weight_check_all(WeightBinder *b, Err *err)
+/* Counts a tensor under its reason. The instance owns its texts. */
+static Status count_unread(WeightBinder *b, const char *because, InstanceUnread *list, uint32_t *n, Err *err)
 {
+    for (uint32_t i = 0; i < *n; i++)
+        if (strcmp(list[i].because, because) == 0) {
+            list[i].tensors++;
+            return ST_OK;
+        }
+    list[*n] = (InstanceUnread){.because = arena_strdup(b->arena, because), .tensors = 1};
+    return list[(*n)++].because != NULL ? ST_OK : binder_nomem(b, err);
+}
+
+Status weight_check_all(WeightBinder *b, const InstanceUnread **unread, uint32_t *n_unread, Err *err)
+{
+    InstanceUnread *list = ARENA_ARRAY(b->arena, InstanceUnread, b->map->names[b->src->gguf].n_ignored);
     const char *name;
 
+    *n_unread = 0;
+    *unread = list;
+    if (list == NULL)
+        return binder_nomem(b, err);
     if (b->src->tensor_at == NULL)
         return ST_OK;
     if (b->n_used > 0)
         qsort(b->used, b->n_used, sizeof *b->used, name_order);
     for (size_t i = 0; (name = b->src->tensor_at(b->src->ctx, i)) != NULL; i++) {
-        bool ignored;
+        const WeightIgnored *rule;
         Status st;
 
         if (b->n_used > 0 && bsearch(&name, b->used, b->n_used, sizeof *b->used, name_order) != NULL)
             continue;
-        st = is_ignored(b, name, &ignored, err);
+        st = is_ignored(b, name, &rule, err);
+        if (st == ST_OK && rule != NULL)
+            st = count_unread(b, rule->because, list, n_unread, err);
         if (st != ST_OK)
             return st;
-        if (!ignored)
+        if (rule == NULL)
             return err_set(
                 err, ST_UNSUPPORTED,
                 "%s: nothing reads tensor %s, so it may change the model; map it in %s, or ignore it there with a "

@@ -3,6 +3,7 @@
 #include "cli/model_path.h"
 #include "core/file.h"
 #include "core/str.h"
+#include "model/binding.h"
 #include "weights/layout.h"
 #include <stdlib.h>
 #include <string.h>
@@ -104,16 +105,35 @@ Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *s
 
 /* ---- dummy weights ---------------------------------------------------------------------------------------------- */
 
+/* The tensor of one expert, of all experts, or of a plain weight, as the weight map's first form has it. */
+static Status declare_tensor(WeightStore *dummy, const InstanceWeight *w, const InstanceBinding *bind, const char *name,
+                             DType format, Err *err)
+{
+    uint64_t dims[3], rows = bind->of ? bind->of : weight_rows(w);
+    uint32_t n = 0;
+
+    if (store_find(dummy, name) != NULL) /* a tied or fused weight is declared once */
+        return ST_OK;
+    if (w->experts && bind->tensors == NULL)
+        dims[n++] = w->experts;
+    if (bind->columns)
+        dims[n++] = w->k;
+    dims[n++] = rows;
+    if (!w->vector && !bind->columns)
+        dims[n++] = w->k;
+    if (bind->columns && dtype_block(format) > 1) /* blocks lie along k and cannot be turned */
+        format = DT_BF16;
+    return store_dummy_declare(dummy, name, w->vector ? DT_F32 : format, n, dims, err);
+}
+
 static Status declare_block(WeightStore *dummy, const InstanceBlock *b, const InstanceBinding *bind, DType format,
                             Err *err)
 {
     Status st = ST_OK;
-    for (uint32_t i = 0; i < b->n_weights; i++) {
-        const InstanceWeight *w = &b->weights[i];
-        uint64_t dims[2] = {w->vector ? w->k : w->n, w->k};
-        if (store_find(dummy, bind[i].tensor) == NULL) /* a tied weight is declared once */
-            TRY(store_dummy_declare(dummy, bind[i].tensor, w->vector ? DT_F32 : format, w->vector ? 1 : 2, dims, err));
-    }
+    for (uint32_t i = 0; i < b->n_weights; i++)
+        for (uint32_t e = 0; e < (bind[i].tensors ? b->weights[i].experts : 1); e++)
+            TRY(declare_tensor(dummy, &b->weights[i], &bind[i], bind[i].tensors ? bind[i].tensors[e] : bind[i].tensor,
+                               format, err));
 done:
     return st;
 }

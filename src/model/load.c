@@ -1,5 +1,6 @@
 /* load.c - see load.h. Rows are read in runs of whole pieces (16 rows for n16, whole heads where rows are permuted), checked, put in order
- * and laid out one piece at a time, straight into device memory where the host can write it. */
+ * and laid out one piece at a time, straight into device memory where the host can write it. The experts of a weight lie
+ * one behind the other, each laid out as if it were alone. */
 #include "model/load.h"
 #include "model/binding.h"
 #include "weights/decode.h"
@@ -17,8 +18,18 @@ typedef struct Builder {
 
 static bool same_bytes(const LoadPlace *p, const InstanceBinding *b, const InstanceWeight *w, WeightLayout layout)
 {
-    return p->layout == layout && p->weight->n == w->n && p->weight->k == w->k && p->binding->row == b->row &&
-           p->binding->order == b->order && strcmp(p->binding->tensor, b->tensor) == 0;
+    return p->layout == layout && p->weight->n == w->n && p->weight->k == w->k && p->weight->experts == w->experts &&
+           p->binding->row == b->row && p->binding->step == b->step && p->binding->order == b->order &&
+           strcmp(p->binding->tensor, b->tensor) == 0;
+}
+
+/* Device bytes: experts one behind the other, each laid out for itself. A vector is one row, over all experts. */
+static bool place_bytes(WeightLayout layout, const InstanceWeight *w, uint64_t *bytes)
+{
+    uint64_t n = w->vector ? 1 : weight_rows(w), experts = w->vector ? 1 : weight_experts(w);
+
+    return layout_takes(layout, w->stored) && layout_bytes(layout, w->stored, n, w->k, bytes) &&
+           !__builtin_mul_overflow(*bytes, experts, bytes);
 }
 
 /* Places the slots of one block; adds new places as needed. */
@@ -46,7 +57,7 @@ static Status place_block(Builder *bu, const InstanceBlock *block, const Instanc
         if (p == bu->n) {
             LoadPlace *place = &bu->places[bu->n];
             *place = (LoadPlace){.binding = &bindings[s], .weight = w, .layout = layout, .offset = bu->lp->bytes};
-            if (!layout_takes(layout, w->stored) || !layout_bytes(layout, w->stored, w->n, w->k, &place->bytes))
+            if (!place_bytes(layout, w, &place->bytes))
                 return err_set(err, ST_UNSUPPORTED, "tensor %s (%llu x %llu %s) cannot be laid out as %s",
                                bindings[s].tensor, (unsigned long long)w->n, (unsigned long long)w->k,
                                dtype_name(w->stored), layout_name(layout));
@@ -123,27 +134,36 @@ void load_plan_free(LoadPlan *lp)
         arena_free(lp->arena);
 }
 
-/* Rows that are read at once: whole pieces, whole heads where rows are permuted, about STAGING_BYTES. */
+/* Rows that are laid out at once: whole pieces, whole heads where rows are permuted, about STAGING_BYTES of the file. */
 static uint64_t run_rows(const LoadPlace *p, uint64_t row_bytes)
 {
     uint64_t unit = layout_rows(p->layout), rows;
 
     if (p->binding->order != ROWS_AS_STORED)
         unit = p->binding->head_dim % unit == 0 ? p->binding->head_dim : unit * p->binding->head_dim;
-    rows = STAGING_BYTES / row_bytes / unit * unit;
+    rows = STAGING_BYTES / (row_bytes * (p->binding->step > 1 ? p->binding->step : 1)) / unit * unit;
     return rows ? rows : unit;
 }
 
-static Status check_rows(const LoadPlace *p, const uint8_t *rows, uint64_t first, uint64_t n, uint64_t row_bytes,
-                         const char *path, Err *err)
+/* One part of a place: the rows of one expert, or all rows of a plain weight; of a vector its elements. */
+typedef struct PartSource {
+    const LoadPlace *place;
+    WeightStore *store;
+    const TensorInfo *tensor;
+    uint64_t base;         /* the part's first row in the tensor, or with columns its first element */
+    uint64_t rows, of;     /* of the slot's part; of the tensor's */
+    uint64_t k, row_bytes; /* a row: elements and bytes. Vectors: 1 element */
+} PartSource;
+
+static Status check_rows(const PartSource *s, const uint8_t *rows, uint64_t first, uint64_t n, Err *err)
 {
     for (uint64_t r = 0; r < n; r++) {
         uint64_t at;
-        if (!dtype_row_finite(p->weight->stored, rows + r * row_bytes, p->weight->k, &at))
+        if (!dtype_row_finite(s->tensor->dtype, rows + r * s->row_bytes, s->k, &at))
             return err_set(
                 err, ST_FORMAT,
-                "%s: tensor %s holds a value that is not finite at row %llu, element %llu; the file is damaged", path,
-                p->binding->tensor, (unsigned long long)(first + r), (unsigned long long)at);
+                "%s: tensor %s holds a value that is not finite at row %llu, element %llu; the file is damaged",
+                s->store->path, s->tensor->name, (unsigned long long)(first + r), (unsigned long long)at);
     }
     return ST_OK;
 }
@@ -165,48 +185,117 @@ static Status grow(uint8_t **p, size_t *cap, size_t want, Err *err)
     return ST_OK;
 }
 
-static Status load_place(const LoadPlace *p, WeightStore *store, GpuBackend *gpu, bool host, uint8_t *dst, Staging *sg,
-                         Err *err)
+static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, uint32_t expert, Err *err)
 {
-    Status st = ST_OK;
     const InstanceBinding *b = p->binding;
-    const TensorInfo *t = store_find(store, b->tensor);
-    uint64_t n = p->weight->n, row_bytes, piece_bytes, piece = layout_rows(p->layout);
+    uint64_t base, elements = 1;
+    const char *name = binding_tensor(b, p->weight, expert, &base);
+    const TensorInfo *t = store_find(store, name);
 
     if (t == NULL)
-        return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", store->path,
-                       b->tensor);
-    if (t->dtype != p->weight->stored || !dtype_row_bytes(t->dtype, p->weight->k, &row_bytes) ||
-        !layout_bytes(p->layout, t->dtype, piece, p->weight->k, &piece_bytes) || t->bytes / row_bytes < b->row + n)
-        return err_set(err, ST_FORMAT, "%s: tensor %s changed while it was being opened", store->path, b->tensor);
+        return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", store->path, name);
+    *s = (PartSource){.place = p, .store = store, .tensor = t, .rows = weight_rows(p->weight)};
+    s->k = p->weight->vector ? 1 : p->weight->k;
+    s->of = b->of ? b->of : s->rows;
+    s->base = b->columns ? base * s->k : base;
+    for (uint32_t i = 0; i < t->n_dims; i++)
+        elements *= t->dims[i];
+    if (t->dtype != p->weight->stored || !dtype_row_bytes(t->dtype, s->k, &s->row_bytes) ||
+        elements / s->k < base + s->of)
+        return err_set(err, ST_FORMAT, "%s: tensor %s changed while it was being opened", store->path, name);
+    return ST_OK;
+}
 
-    uint64_t step = run_rows(p, row_bytes);
-    TRY(grow(&sg->read, &sg->read_cap, (step < n ? step : n) * row_bytes, err));
-    if (b->order != ROWS_AS_STORED)
-        TRY(grow(&sg->ordered, &sg->ordered_cap, (step < n ? step : n) * row_bytes, err));
-    if (!host)
-        TRY(grow(&sg->laid, &sg->laid_cap, (step + piece - 1) / piece * piece_bytes, err));
+/* Rows [first, first + n) of the part, one behind the other, at *out. Columns are turned: the part is read whole. */
+static Status part_columns(const PartSource *s, uint64_t first, uint64_t n, Staging *sg, const uint8_t **out, Err *err)
+{
+    Status st = ST_OK;
+    const uint64_t size = s->row_bytes / s->k;
 
-    for (uint64_t first = 0; first < n; first += step) {
-        uint64_t rows = n - first < step ? n - first : step;
-        const uint8_t *src = sg->read;
-        uint8_t *to = host ? dst + first / piece * piece_bytes : sg->laid;
+    TRY(grow(&sg->read, &sg->read_cap, s->of * s->row_bytes, err));
+    TRY(grow(&sg->ordered, &sg->ordered_cap, n * s->row_bytes, err));
+    if (first == 0)
+        TRY(store_read(s->store, s->tensor, s->base * size, sg->read, s->of * s->row_bytes, err));
+    for (uint64_t r = 0; r < n; r++)
+        for (uint64_t i = 0; i < s->k; i++)
+            memcpy(sg->ordered + r * s->row_bytes + i * size,
+                   sg->read + (i * s->of + binding_row(s->place->binding, first + r)) * size, size);
+    *out = sg->ordered;
+    TRY(check_rows(s, *out, first, n, err));
+done:
+    return st;
+}
 
-        TRY(store_read(store, t, (b->row + first) * row_bytes, sg->read, rows * row_bytes, err));
-        TRY(check_rows(p, sg->read, b->row + first, rows, row_bytes, store->path, err));
-        if (b->order != ROWS_AS_STORED) {
-            for (uint64_t r = 0; r < rows; r++)
-                memcpy(sg->ordered + r * row_bytes, sg->read + (binding_row(b, first + r) - b->row - first) * row_bytes,
-                       row_bytes);
-            src = sg->ordered;
-        }
-        for (uint64_t r = 0; r < rows; r += piece)
-            layout_piece(p->layout, t->dtype, p->weight->k, (uint32_t)(rows - r < piece ? rows - r : piece),
-                         src + r * row_bytes, to + r / piece * piece_bytes);
-        if (!host) {
-            TRY(gpu_upload(gpu, dst + first / piece * piece_bytes, to, (rows + piece - 1) / piece * piece_bytes, err));
-            TRY(gpu_sync(gpu, err));
-        }
+/* The same of rows that are stored as rows: a run holds whole heads where they are permuted. */
+static Status part_rows(const PartSource *s, uint64_t first, uint64_t n, Staging *sg, const uint8_t **out, Err *err)
+{
+    Status st = ST_OK;
+    const InstanceBinding *b = s->place->binding;
+    const uint64_t step = b->step > 1 ? b->step : 1, from = b->row + first * step, span = (n - 1) * step + 1;
+
+    TRY(grow(&sg->read, &sg->read_cap, span * s->row_bytes, err));
+    TRY(store_read(s->store, s->tensor, (s->base + from) * s->row_bytes, sg->read, span * s->row_bytes, err));
+    *out = sg->read;
+    if (b->order != ROWS_AS_STORED || step > 1) {
+        TRY(grow(&sg->ordered, &sg->ordered_cap, n * s->row_bytes, err));
+        for (uint64_t r = 0; r < n; r++)
+            memcpy(sg->ordered + r * s->row_bytes, sg->read + (binding_row(b, first + r) - from) * s->row_bytes,
+                   s->row_bytes);
+        *out = sg->ordered;
+    }
+    TRY(check_rows(s, *out, from, n, err));
+done:
+    return st;
+}
+
+static Status part_read(const PartSource *s, uint64_t first, uint64_t n, Staging *sg, const uint8_t **out, Err *err)
+{
+    return s->place->binding->columns ? part_columns(s, first, n, sg, out, err) : part_rows(s, first, n, sg, out, err);
+}
+
+/* Lays rows out and brings them to dst. Host memory is written in place. */
+static Status lay_out(const LoadPlace *p, GpuBackend *gpu, bool host, uint64_t rows, uint64_t k, const uint8_t *src,
+                      uint8_t *dst, Staging *sg, Err *err)
+{
+    Status st = ST_OK;
+    uint64_t piece = layout_rows(p->layout), piece_bytes, row_bytes, pieces = (rows + piece - 1) / piece;
+    uint8_t *to = dst;
+
+    if (!layout_bytes(p->layout, p->weight->stored, piece, k, &piece_bytes) ||
+        !dtype_row_bytes(p->weight->stored, k, &row_bytes))
+        return err_set(err, ST_FORMAT, "weight %s has no whole rows of %llu", p->weight->name, (unsigned long long)k);
+    if (!host) {
+        TRY(grow(&sg->laid, &sg->laid_cap, pieces * piece_bytes, err));
+        to = sg->laid;
+    }
+    for (uint64_t r = 0; r < rows; r += piece)
+        layout_piece(p->layout, p->weight->stored, k, (uint32_t)(rows - r < piece ? rows - r : piece),
+                     src + r * row_bytes, to + r / piece * piece_bytes);
+    if (!host) {
+        TRY(gpu_upload(gpu, dst, to, pieces * piece_bytes, err));
+        TRY(gpu_sync(gpu, err));
+    }
+done:
+    return st;
+}
+
+static Status load_part(const PartSource *s, GpuBackend *gpu, bool host, uint8_t *dst, Staging *sg, Err *err)
+{
+    Status st = ST_OK;
+    const LoadPlace *p = s->place;
+    const uint8_t *src;
+    uint64_t piece = layout_rows(p->layout), step = run_rows(p, s->row_bytes), piece_bytes;
+
+    if (p->weight->vector) { /* one row */
+        TRY(part_read(s, 0, s->rows, sg, &src, err));
+        return lay_out(p, gpu, host, 1, s->rows, src, dst, sg, err);
+    }
+    if (!layout_bytes(p->layout, p->weight->stored, piece, s->k, &piece_bytes))
+        return err_set(err, ST_FORMAT, "weight %s cannot be laid out", p->weight->name);
+    for (uint64_t first = 0; first < s->rows; first += step) {
+        uint64_t rows = s->rows - first < step ? s->rows - first : step;
+        TRY(part_read(s, first, rows, sg, &src, err));
+        TRY(lay_out(p, gpu, host, rows, s->k, src, dst + first / piece * piece_bytes, sg, err));
     }
 done:
     return st;
@@ -221,7 +310,13 @@ Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf 
     gpu_facts(gpu, &facts);
     for (uint32_t i = 0; i < lp->n_places; i++) {
         const LoadPlace *p = &lp->places[i];
-        TRY(load_place(p, store, gpu, facts.host_memory, (uint8_t *)weights.ptr + p->offset, &sg, err));
+        uint32_t experts = weight_experts(p->weight);
+        for (uint32_t e = 0; e < experts; e++) {
+            PartSource s;
+            TRY(part_open(&s, p, store, e, err));
+            TRY(load_part(&s, gpu, facts.host_memory, (uint8_t *)weights.ptr + p->offset + p->bytes / experts * e, &sg,
+                          err));
+        }
     }
 done:
     free(sg.read);

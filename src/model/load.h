@@ -30,7 +30,8 @@ typedef struct LoadPlan {
 /* All plans of one model must ask for the same layouts. */
 Status load_plan_new(LoadPlan **out, const Plan *const *plans, size_t n_plans, Err *err);
 void load_plan_free(LoadPlan *lp);
-/* Reads every place's rows and writes them, laid out, at weights.ptr + offset. At most 8 MiB of staging at a time. A value that is not
+/* Reads every place's rows and writes them, laid out, at weights.ptr + offset. At most 8 MiB of staging at a time, and one expert's
+ * matrix where columns must be turned. A value that is not
  * finite is refused with its tensor and row. */
 Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf weights, Err *err);
 #endif

@@ -28,12 +28,13 @@ struct Reference {
     RopeTable *ropes; /* [n_ropes] */
 };
 
-/* One tensor's bytes while a node uses it. */
+/* The bytes of one expert of a weight, or of a plain weight, while a node uses it: stored rows 0 .. of its part of the
+ * tensor. */
 typedef struct Matrix {
     uint8_t *bytes;
-    const TensorInfo *info;
+    DType dtype;
     const InstanceBinding *binding;
-    uint64_t row_bytes, k;
+    uint64_t row_bytes, k, of; /* of: elements a stored row when the slot's rows are its columns */
 } Matrix;
 
 static void matrix_release(Matrix *m)
@@ -42,22 +43,45 @@ static void matrix_release(Matrix *m)
     m->bytes = NULL;
 }
 
-static Status matrix_open(Reference *r, const InstanceBinding *b, uint64_t k, Matrix *out, Err *err)
+/* Elements of a tensor. */
+static uint64_t tensor_elements(const TensorInfo *t)
+{
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < t->n_dims; i++)
+        n *= t->dims[i];
+    return n;
+}
+
+/* A vector is a matrix of rows of one element. */
+static Status matrix_open(Reference *r, const InstanceBinding *b, const InstanceWeight *w, uint32_t expert, Matrix *out,
+                          Err *err)
 {
     Status st = ST_OK;
-    Matrix m = {.binding = b, .k = k};
+    Matrix m = {.binding = b, .k = w->vector ? 1 : w->k};
+    uint64_t base, rows = b->of, width = m.k, bytes;
+    const char *name = binding_tensor(b, w, expert, &base);
+    const TensorInfo *info = store_find(r->store, name);
 
-    m.info = store_find(r->store, b->tensor);
-    if (m.info == NULL)
+    if (info == NULL)
         return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", r->store->path,
-                       b->tensor);
-    if (!dtype_row_bytes(m.info->dtype, k, &m.row_bytes))
-        return err_set(err, ST_FORMAT, "%s: tensor %s: rows of %llu do not fit format %s", r->store->path, b->tensor,
-                       (unsigned long long)k, dtype_name(m.info->dtype));
-    m.bytes = malloc(m.info->bytes);
+                       name);
+    if (rows == 0)
+        rows = weight_rows(w);
+    if (b->columns) {
+        m.of = rows;
+        base = base / rows * m.k;
+        width = rows;
+        rows = m.k;
+    }
+    m.dtype = info->dtype;
+    if (!dtype_row_bytes(m.dtype, width, &m.row_bytes) || tensor_elements(info) / width < base + rows)
+        return err_set(err, ST_FORMAT, "%s: tensor %s: rows of %llu do not fit format %s", r->store->path, name,
+                       (unsigned long long)width, dtype_name(m.dtype));
+    bytes = rows * m.row_bytes;
+    m.bytes = malloc(bytes ? bytes : 1);
     if (m.bytes == NULL)
-        return err_set(err, ST_NOMEM, "out of memory for tensor %s", b->tensor);
-    TRY(store_read(r->store, m.info, 0, m.bytes, m.info->bytes, err));
+        return err_set(err, ST_NOMEM, "out of memory for tensor %s", name);
+    TRY(store_read(r->store, info, base * m.row_bytes, m.bytes, bytes, err));
     *out = m;
     return ST_OK;
 done:
@@ -67,25 +91,33 @@ done:
 
 static void matrix_row(const Matrix *m, uint64_t row, float *out)
 {
-    dtype_row_to_f32(m->info->dtype, m->bytes + binding_row(m->binding, row) * m->row_bytes, m->k, out);
+    uint64_t at = binding_row(m->binding, row), element = m->of ? m->row_bytes / m->of : 0;
+
+    if (m->of == 0)
+        dtype_row_to_f32(m->dtype, m->bytes + at * m->row_bytes, m->k, out);
+    for (uint64_t i = 0; m->of != 0 && i < m->k; i++)
+        dtype_row_to_f32(m->dtype, m->bytes + i * m->row_bytes + at * element, 1, out + i);
 }
 
-/* A vector slot of a node as floats, or NULL when absent. *out is malloc'd. */
+/* A vector slot of a node as floats (of one expert), or NULL when absent. *out is malloc'd. */
 static Status node_vector(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
-                          const char *slot, float **out, Err *err)
+                          const char *slot, uint32_t expert, float **out, Err *err)
 {
     Status st = ST_OK;
     Matrix m = {0};
     int s = op_weight(n->op, slot), w = s < 0 ? -1 : n->weight[s];
+    uint64_t rows;
 
     *out = NULL;
     if (w < 0)
         return ST_OK;
-    TRY(matrix_open(r, &bind[w], b->weights[w].k, &m, err));
-    *out = malloc(sizeof(float) * m.k);
+    rows = weight_rows(&b->weights[w]);
+    TRY(matrix_open(r, &bind[w], &b->weights[w], expert, &m, err));
+    *out = malloc(sizeof(float) * rows);
     if (*out == NULL)
         TRY(err_set(err, ST_NOMEM, "out of memory for tensor %s", bind[w].tensor));
-    matrix_row(&m, 0, *out);
+    for (uint64_t i = 0; i < rows; i++)
+        matrix_row(&m, i, *out + i);
 done:
     matrix_release(&m);
     return st;
@@ -102,8 +134,8 @@ static Status run_linear(Reference *r, const InstanceBlock *b, const InstanceBin
     bool head = n->op->kind == OP_LM_HEAD;
     double scale = head ? node_param(n, "scale") : 1.0, cap = head ? node_param(n, "softcap") : 0.0;
 
-    TRY(matrix_open(r, &bind[w], k, &m, err));
-    TRY(node_vector(r, b, bind, n, "bias", &bias, err));
+    TRY(matrix_open(r, &bind[w], &b->weights[w], 0, &m, err));
+    TRY(node_vector(r, b, bind, n, "bias", 0, &bias, err));
     row = malloc(sizeof(float) * k);
     if (row == NULL)
         TRY(err_set(err, ST_NOMEM, "out of memory for a row of %s", bind[w].tensor));
@@ -121,6 +153,75 @@ done:
     return st;
 }
 
+/* Expert by expert, so that each one's matrix is read once. */
+static Status run_experts(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                          uint32_t rows, const double *x, const double *ids, double *y, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {0};
+    float *row = NULL, *bias = NULL;
+    const InstanceWeight *w = &b->weights[n->weight[0]];
+    uint32_t k = (uint32_t)w->k, width = b->edges[n->in[0]].width, chosen = b->edges[n->in[1]].width;
+    uint32_t out = (uint32_t)weight_rows(w),
+             own = width == k ? 0 : k; /* own: elements from one expert's x to the next's */
+
+    row = malloc(sizeof(float) * k);
+    if (row == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for a row of %s", bind[n->weight[0]].tensor);
+    for (uint32_t e = 0; e < weight_experts(w); e++) {
+        bool wanted = false;
+        for (uint32_t i = 0; i < rows * chosen; i++)
+            wanted |= ids[i] == e;
+        if (!wanted)
+            continue;
+        TRY(matrix_open(r, &bind[n->weight[0]], w, e, &m, err));
+        TRY(node_vector(r, b, bind, n, "bias", e, &bias, err));
+        for (uint32_t i = 0; i < out; i++) {
+            matrix_row(&m, i, row);
+            for (uint32_t p = 0; p < rows * chosen; p++)
+                if (ids[p] == e)
+                    y[(size_t)p * out + i] =
+                        ref_dot(x + (size_t)(p / chosen) * width + (size_t)(p % chosen) * own, row, k) +
+                        (bias ? (double)bias[i] : 0.0);
+        }
+        matrix_release(&m);
+        free(bias);
+        bias = NULL;
+    }
+done:
+    free(row);
+    free(bias);
+    matrix_release(&m);
+    return st;
+}
+
+static Status run_top_k(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                        uint32_t rows, const double *x, double *ids, double *weights, Err *err)
+{
+    Status st = ST_OK;
+    uint32_t experts = b->edges[n->in[0]].width;
+    RefRouter router = {.k = (uint32_t)node_param(n, "k"),
+                        .n_group = (uint32_t)node_param(n, "n_group"),
+                        .topk_group = (uint32_t)node_param(n, "topk_group"),
+                        .sigmoid = node_param(n, "scores") != 0,
+                        .renormalize = node_param(n, "renormalize") != 0,
+                        .scale = node_param(n, "scale"),
+                        .sum_eps = node_param(n, "sum_eps")};
+    double *scratch = malloc(sizeof(double) * 2 * experts);
+    float *bias = NULL;
+
+    if (scratch == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for router scores");
+    TRY(node_vector(r, b, bind, n, "bias", 0, &bias, err));
+    for (uint32_t t = 0; t < rows; t++)
+        ref_top_k(ids + (size_t)t * router.k, weights + (size_t)t * router.k, x + (size_t)t * experts, experts, bias,
+                  &router, scratch);
+done:
+    free(scratch);
+    free(bias);
+    return st;
+}
+
 static Status run_embed(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
                         uint32_t rows, const int32_t *ids, double *y, Err *err)
 {
@@ -132,7 +233,7 @@ static Status run_embed(Reference *r, const InstanceBlock *b, const InstanceBind
 
     if (row == NULL)
         return err_set(err, ST_NOMEM, "out of memory for an embedding row");
-    TRY(matrix_open(r, &bind[w], width, &m, err));
+    TRY(matrix_open(r, &bind[w], &b->weights[w], 0, &m, err));
     for (uint32_t t = 0; t < rows; t++) {
         matrix_row(&m, (uint64_t)ids[t], row);
         ref_embed(y + (size_t)t * width, row, width, node_param(n, "scale"));
@@ -151,7 +252,7 @@ static Status run_norm(Reference *r, const InstanceBlock *b, const InstanceBindi
     uint32_t width = b->edges[n->out[0]].width;
     uint32_t group = n->op->kind == OP_QK_NORM ? (uint32_t)node_param(n, "group") : width;
 
-    TRY(node_vector(r, b, bind, n, "weight", &w, err));
+    TRY(node_vector(r, b, bind, n, "weight", 0, &w, err));
     for (uint32_t t = 0; t < rows; t++)
         ref_qk_norm(y + (size_t)t * width, x + (size_t)t * width, w, width, group, node_param(n, "eps"),
                     node_param(n, "offset"));
@@ -171,7 +272,7 @@ static Status run_attention(Reference *r, const InstanceBlock *b, const Instance
 
     if (score == NULL)
         return err_set(err, ST_NOMEM, "out of memory for attention scores");
-    TRY(node_vector(r, b, bind, n, "sinks", &sinks, err));
+    TRY(node_vector(r, b, bind, n, "sinks", 0, &sinks, err));
     for (uint32_t t = 0; t < rows; t++) {
         uint32_t end = r->len + t + 1, first = window && end > window ? end - window : 0;
         for (uint32_t h = 0; h < heads; h++) {
@@ -228,6 +329,29 @@ static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBindi
         return ST_OK;
     case OP_PAGED_ATTENTION:
         return run_attention(r, b, bind, n, kv, rows, x, y, err);
+    case OP_GELU_TANH_MUL:
+        ref_gelu_tanh_mul(y, x, x1, rows * width);
+        return ST_OK;
+    case OP_SWIGLU_CLAMP:
+        ref_swiglu_clamp(y, x, x1, rows * width, node_param(n, "alpha"), node_param(n, "limit"));
+        return ST_OK;
+    case OP_SIGMOID_GATE_MUL:
+        ref_sigmoid_gate_mul(y, x, x1, rows * width, rows * b->edges[n->in[1]].width);
+        return ST_OK;
+    case OP_SPLIT:
+        ref_split(y, values[n->out[1]], x, rows * b->edges[n->in[0]].width, rows * (uint32_t)node_param(n, "groups"),
+                  (uint32_t)node_param(n, "first"));
+        return ST_OK;
+    case OP_TOP_K:
+        return run_top_k(r, b, bind, n, rows, x, y, values[n->out[1]], err);
+    case OP_EXPERT_LINEAR:
+        return run_experts(r, b, bind, n, rows, x, x1, y, err);
+    case OP_BLEND:
+        for (uint32_t t = 0; t < rows; t++) {
+            uint32_t k = b->edges[n->in[1]].width;
+            ref_blend(y + (size_t)t * width, x + (size_t)t * width * k, x1 + (size_t)t * k, width, k);
+        }
+        return ST_OK;
     case OP_ACT_QUANT: /* lowering puts it in; no instance holds it */
     case OP_COUNT:
         break;

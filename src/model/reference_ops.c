@@ -57,6 +57,106 @@ void ref_silu_mul(double *y, const double *g, const double *u, uint32_t width)
         y[i] = g[i] / (1.0 + exp(-g[i])) * u[i];
 }
 
+void ref_gelu_tanh_mul(double *y, const double *g, const double *u, uint32_t width)
+{
+    const double root = sqrt(2.0 / acos(-1.0));
+    for (uint32_t i = 0; i < width; i++)
+        y[i] = g[i] / 2 * (1 + tanh(root * (g[i] + 0.044715 * g[i] * g[i] * g[i]))) * u[i];
+}
+
+void ref_swiglu_clamp(double *y, const double *g, const double *u, uint32_t width, double alpha, double limit)
+{
+    for (uint32_t i = 0; i < width; i++) {
+        double a = fmin(g[i], limit), b = fmax(fmin(u[i], limit), -limit);
+        y[i] = a / (1 + exp(-alpha * a)) * (b + 1);
+    }
+}
+
+void ref_sigmoid_gate_mul(double *y, const double *a, const double *g, uint32_t width, uint32_t gates)
+{
+    for (uint32_t i = 0; i < width; i++)
+        y[i] = a[i] / (1 + exp(-g[i / (width / gates)]));
+}
+
+void ref_split(double *a, double *b, const double *x, uint32_t width, uint32_t groups, uint32_t first)
+{
+    uint32_t part = width / groups, rest = part - first;
+    for (uint32_t i = 0; i < groups; i++) {
+        memcpy(a + (size_t)i * first, x + (size_t)i * part, sizeof *x * first);
+        memcpy(b + (size_t)i * rest, x + (size_t)i * part + first, sizeof *x * rest);
+    }
+}
+
+/* The largest of v that is left, and takes it away; of equal ones the first. */
+static uint32_t take_largest(double *v, uint32_t n, double *value)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (v[i] > v[best])
+            best = i;
+    *value = v[best];
+    v[best] = -INFINITY;
+    return best;
+}
+
+/* Takes away all experts but those of the groups whose two best add up to most. */
+static void keep_groups(double *choice, uint32_t experts, uint32_t n_group, uint32_t kept)
+{
+    uint32_t size = experts / n_group;
+    for (uint32_t drop = n_group; drop > kept; drop--) {
+        uint32_t worst = 0;
+        double least = INFINITY;
+        for (uint32_t g = 0; g < n_group; g++) {
+            double a = -INFINITY, b = -INFINITY;
+            for (uint32_t i = g * size; i < (g + 1) * size; i++) {
+                b = fmax(b, fmin(a, choice[i]));
+                a = fmax(a, choice[i]);
+            }
+            double sum = size > 1 ? a + b : a;
+            if (a > -INFINITY && sum <= least) { /* of equal ones the later falls */
+                least = sum;
+                worst = g;
+            }
+        }
+        for (uint32_t i = worst * size; i < (worst + 1) * size; i++)
+            choice[i] = -INFINITY;
+    }
+}
+
+void ref_top_k(double *ids, double *weights, const double *logits, uint32_t experts, const float *bias,
+               const RefRouter *r, double *scratch)
+{
+    double *score = scratch, *choice = scratch + experts, top = -INFINITY, sum = 0, taken;
+    for (uint32_t i = 0; i < experts; i++)
+        top = fmax(top, logits[i]);
+    for (uint32_t i = 0; i < experts; i++) {
+        score[i] = r->sigmoid ? 1 / (1 + exp(-logits[i])) : exp(logits[i] - top);
+        sum += score[i];
+    }
+    for (uint32_t i = 0; i < experts; i++) {
+        score[i] = r->sigmoid ? score[i] : score[i] / sum;
+        choice[i] = score[i] + (bias ? (double)bias[i] : 0);
+    }
+    keep_groups(choice, experts, r->n_group, r->topk_group);
+    sum = 0;
+    for (uint32_t j = 0; j < r->k; j++) {
+        uint32_t e = take_largest(choice, experts, &taken);
+        ids[j] = e;
+        weights[j] = score[e];
+        sum += score[e];
+    }
+    for (uint32_t j = 0; j < r->k; j++)
+        weights[j] = (r->renormalize ? weights[j] / (sum + r->sum_eps) : weights[j]) * r->scale;
+}
+
+void ref_blend(double *y, const double *x, const double *w, uint32_t width, uint32_t k)
+{
+    memset(y, 0, sizeof *y * width);
+    for (uint32_t j = 0; j < k; j++)
+        for (uint32_t i = 0; i < width; i++)
+            y[i] += w[j] * x[(size_t)j * width + i];
+}
+
 void ref_rope(double *x, uint32_t width, uint32_t head_dim, uint32_t pairs, const double *inv_freq, double scale,
               uint32_t position, bool interleaved)
 {

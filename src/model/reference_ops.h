@@ -21,6 +21,25 @@ double ref_dot(const double *x, const float *w, uint32_t k);
 void ref_act_quant_i8(double *y, const double *x, uint32_t width);
 /* y = g / (1 + e^-g) * u */
 void ref_silu_mul(double *y, const double *g, const double *u, uint32_t width);
+/* y = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u */
+void ref_gelu_tanh_mul(double *y, const double *g, const double *u, uint32_t width);
+/* y = g' / (1 + e^(-alpha g')) * (u' + 1), g' = min(g, limit), u' = u within +-limit */
+void ref_swiglu_clamp(double *y, const double *g, const double *u, uint32_t width, double alpha, double limit);
+/* y = a / (1 + e^-g); each of the `gates` elements of g for width / gates neighbours of a */
+void ref_sigmoid_gate_mul(double *y, const double *a, const double *g, uint32_t width, uint32_t gates);
+/* Each of `groups` equal parts of x: its first `first` elements go to a, the rest to b */
+void ref_split(double *a, double *b, const double *x, uint32_t width, uint32_t groups, uint32_t first);
+/* What top_k does with a row of router logits; see signature.c. */
+typedef struct RefRouter {
+    uint32_t k, n_group, topk_group;
+    bool sigmoid, renormalize;
+    double scale, sum_eps;
+} RefRouter;
+/* ids, weights [k], best first; of equal ones the lower id. bias [experts] or NULL. scratch [2 * experts] */
+void ref_top_k(double *ids, double *weights, const double *logits, uint32_t experts, const float *bias,
+               const RefRouter *r, double *scratch);
+/* y[width] = sum over j of w[j] * x[j][width], j from 0 */
+void ref_blend(double *y, const double *x, const double *w, uint32_t width, uint32_t k);
 /* Rotates the first 2 * pairs elements of each head by angle position * inv_freq[i], cos and sin times scale.
  * neox pairs (i, i + pairs), interleaved (2i, 2i + 1); in place */
 void ref_rope(double *x, uint32_t width, uint32_t head_dim, uint32_t pairs, const double *inv_freq, double scale,

@@ -105,6 +105,12 @@ static uint32_t group_of(const uint32_t *parent, uint32_t v)
     return v;
 }
 
+/* Experts: room for n_heads of them in half of the groups. */
+static uint32_t case_experts(const PointShape *s)
+{
+    return 4 * s->n_heads;
+}
+
 static void case_widths(PointCase *c)
 {
     const PointShape *s = c->shape;
@@ -119,6 +125,8 @@ static void case_widths(PointCase *c)
         switch (n->op->kind) {
         case OP_RESIDUAL_ADD:
         case OP_SILU_MUL:
+        case OP_GELU_TANH_MUL:
+        case OP_SWIGLU_CLAMP:
             parent[group_of(parent, in[1])] = group_of(parent, in[0]);
             parent[group_of(parent, out[0])] = group_of(parent, in[0]);
             break;
@@ -134,6 +142,12 @@ static void case_widths(PointCase *c)
             break;
         case OP_KV_WRITE:
             parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            break;
+        case OP_SIGMOID_GATE_MUL:
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            break;
+        case OP_TOP_K:
+            parent[group_of(parent, out[1])] = group_of(parent, out[0]);
             break;
         default:
             break;
@@ -163,6 +177,29 @@ static void case_widths(PointCase *c)
         case OP_ACT_QUANT:
             even[in] = true;
             break;
+        case OP_SPLIT:
+            width[in] = s->n_heads * (s->n + 8);
+            width[group_of(parent, n->out[0])] = s->n_heads * s->n;
+            width[group_of(parent, n->out[1])] = s->n_heads * 8;
+            break;
+        case OP_SIGMOID_GATE_MUL: /* one gate for the row, or one for each element of a head */
+            width[in] = s->n_heads * s->head_dim;
+            width[group_of(parent, n->in[1])] = s->extras ? 1 : s->n_heads * s->head_dim;
+            break;
+        case OP_TOP_K:
+            width[in] = case_experts(s);
+            width[group_of(parent, n->out[0])] = s->n_heads;
+            break;
+        case OP_EXPERT_LINEAR: /* one input for all experts of a row, or one for each */
+            width[in] = s->k * (s->extras ? s->n_heads : 1);
+            width[group_of(parent, n->in[1])] = s->n_heads;
+            width[group_of(parent, n->out[0])] = s->n_heads * s->n;
+            break;
+        case OP_BLEND:
+            width[in] = s->n_heads * s->n;
+            width[group_of(parent, n->in[1])] = s->n_heads;
+            width[group_of(parent, n->out[0])] = s->n;
+            break;
         default:
             break;
         }
@@ -190,6 +227,16 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
                   {"n_kv_heads", s->n_kv},
                   {"style", s->interleaved},
                   {"softcap", s->softcap},
+                  {"k", s->n_heads}, /* of 4 n_heads experts */
+                  {"scores", s->interleaved},
+                  {"renormalize", s->extras},
+                  {"sum_eps", 1e-3},
+                  {"n_group", s->interleaved ? 4 : 1},
+                  {"topk_group", s->interleaved ? 2 : 1},
+                  {"alpha", 1.702},
+                  {"limit", 0.7},
+                  {"first", s->n},
+                  {"groups", s->n_heads},
                   {"window", s->window},
                   {"scale", op->kind == OP_PAGED_ATTENTION ? 1 / sqrt(s->head_dim) : s->scale}};
 
@@ -262,9 +309,16 @@ static void case_formats(PointCase *c)
             f = DT_I8_32; /* an inner value that the family does not list */
         if (f == DT_NONE)
             f = c->fs->facts.activation;
-        for (uint32_t i = 0; i < c->rule->n_nodes; i++)
-            if (c->nodes[i].op->kind == OP_EMBED && c->nodes[i].in[0] == v)
+        for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+            const InstanceNode *n = &c->nodes[i];
+            if (n->op->kind == OP_EMBED && n->in[0] == v)
                 f = DT_I32;
+            if (n->op->kind == OP_EXPERT_LINEAR && n->in[1] == v)
+                f = DT_I32;
+            for (uint32_t j = 0; j < n->op->n_out; j++)
+                if (n->out[j] == v && (n->op->i32_out >> j & 1))
+                    f = DT_I32;
+        }
         c->formats[v] = f;
     }
 }
@@ -281,6 +335,13 @@ static uint64_t case_row_bytes(const PointCase *c, uint32_t edge)
 /* One f32 row to the bytes of a format and to the values that these bytes mean. */
 static void case_encode(DType f, const float *row, uint32_t width, uint8_t *bytes, double *values)
 {
+    if (f == DT_I32) {
+        for (uint32_t i = 0; i < width; i++) {
+            memcpy(bytes + 4 * i, &(int32_t){(int32_t)row[i]}, 4);
+            values[i] = (double)(int32_t)row[i];
+        }
+        return;
+    }
     if (f == DT_F32) {
         memcpy(bytes, row, sizeof(float) * width);
         for (uint32_t i = 0; i < width; i++)
@@ -313,6 +374,10 @@ static void case_decode(DType f, const uint8_t *bytes, uint32_t width, double *v
         if (f == DT_F32) {
             memcpy(&x, bytes + 4 * i, 4);
             values[i] = (double)x;
+        } else if (f == DT_I32) {
+            int32_t id;
+            memcpy(&id, bytes + 4 * i, 4);
+            values[i] = id;
         } else {
             const uint8_t *block = bytes + i / 32 * 40;
             memcpy(&x, block + 32, 4);
@@ -321,18 +386,29 @@ static void case_decode(DType f, const uint8_t *bytes, uint32_t width, double *v
     }
 }
 
+/* Is the value a table of the step, the tokens, and no buffer? */
+static bool case_tokens(const PointCase *c, uint32_t v)
+{
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+        if (c->nodes[i].op->kind == OP_EMBED && c->nodes[i].in[0] == v)
+            return true;
+    return false;
+}
+
 static void case_inputs(PointCase *c)
 {
     for (uint32_t v = 0; v < c->n_vars; v++) {
         uint32_t width = c->edges[v].width;
         c->value[v] = case_alloc(c, (size_t)c->shape->rows * width, sizeof(double));
-        if (c->edges[v].producer >= 0 || c->formats[v] == DT_I32)
+        if (c->edges[v].producer >= 0 || case_tokens(c, v))
             continue;
         float *row = case_alloc(c, width, sizeof *row);
         c->input[v] = case_alloc(c, c->shape->rows, case_row_bytes(c, v));
         for (uint32_t r = 0; r < c->shape->rows; r++) {
-            for (uint32_t i = 0; i < width; i++) /* a block of zeros now and then */
-                row[i] = (r + i / 32) % 13 == 5 ? 0.0f : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
+            for (uint32_t i = 0; i < width; i++) /* a block of zeros now and then; ids of distinct experts, some rare */
+                row[i] = c->formats[v] == DT_I32           ? (float)((r % 5 * 3 + i * 3) % case_experts(c->shape))
+                         : (r + i / 32) % 13 == 5 ? 0.0f
+                                                           : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
             case_encode(c->formats[v], row, width, c->input[v] + r * case_row_bytes(c, v),
                         c->value[v] + (size_t)r * width);
         }
@@ -373,16 +449,23 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
         (InstanceWeight){.name = node->op->weights[slot].name, .n = n, .k = k, .vector = vector, .stored = stored};
     node->weight[slot] = (int32_t)at;
     assert_true(dtype_row_bytes(stored, k, &row_bytes) && layout_bytes(layout, stored, n, k, &laid));
+    /* Experts, one behind the other, each laid out for itself; a vector of theirs is one row. */
+    const uint32_t experts = node->op->weights[slot].experts && !vector ? case_experts(c->shape) : 1;
     uint8_t *raw = case_alloc(c, n, row_bytes);
-    c->dense[at] = case_alloc(c, n * k, sizeof(float));
-    c->laid[at] = case_alloc(c, laid, 1);
-    random_stored(stored, n * k, raw);
+    c->dense[at] = case_alloc(c, experts * n * k, sizeof(float));
+    c->laid[at] = case_alloc(c, experts * laid, 1);
     rows = layout_rows(layout);
-    for (uint64_t r = 0; r < n; r++)
-        assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + r * k));
-    for (uint64_t r = 0; r < n; r += rows)
-        layout_piece(layout, stored, k, (uint32_t)(n - r < rows ? n - r : rows), raw + r * row_bytes,
-                     c->laid[at] + laid / ((n + rows - 1) / rows) * (r / rows));
+    for (uint32_t e = 0; e < experts; e++) {
+        random_stored(stored, n * k, raw);
+        for (uint64_t r = 0; r < n; r++)
+            assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + (e * n + r) * k));
+        for (uint64_t r = 0; r < n; r += rows)
+            layout_piece(layout, stored, k, (uint32_t)(n - r < rows ? n - r : rows), raw + r * row_bytes,
+                         c->laid[at] + e * laid + laid / ((n + rows - 1) / rows) * (r / rows));
+    }
+    if (node->op->weights[slot].experts)
+        c->weights[at].experts = case_experts(c->shape);
+    c->weights[at].n *= experts;
 }
 
 static void case_weights(PointCase *c)
@@ -396,6 +479,10 @@ static void case_weights(PointCase *c)
             uint32_t in = c->edges[n->in[0]].width, out = c->edges[n->out[0]].width;
             if (def->optional && !c->shape->extras)
                 continue;
+            if (n->op->kind == OP_EXPERT_LINEAR) {
+                out = c->shape->n;
+                in = c->shape->k;
+            }
             if (!def->vector) {
                 assert_true(rule_slot_name(c->rule, i, def->name, name, sizeof name));
                 DType stored = family_format(c->rule->family, name);
@@ -405,6 +492,8 @@ static void case_weights(PointCase *c)
             } else {
                 uint32_t len = n->op->kind == OP_QK_NORM           ? c->shape->head_dim
                                : n->op->kind == OP_PAGED_ATTENTION ? c->shape->n_heads
+                               : n->op->kind == OP_TOP_K           ? case_experts(c->shape)
+                               : n->op->kind == OP_EXPERT_LINEAR   ? case_experts(c->shape) * out
                                                                    : out;
                 case_weight(c, n, w, 1, len, DT_F32);
             }
@@ -557,7 +646,7 @@ static void case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const 
     c->lb = (LowerBlock){
         .block = &c->block, .role = BLOCK_LAYER, .formats = c->formats, .before = c->before, .readers = c->readers};
     for (uint32_t v = 0; v < c->n_vars; v++)
-        if (c->formats[v] == DT_I32) {
+        if (case_tokens(c, v)) {
             c->lb.role = BLOCK_STEM;
             c->block.in_edge = v;
         }
@@ -619,6 +708,35 @@ static void reference_kv_write(PointCase *c, const InstanceNode *n, uint32_t r)
     }
 }
 
+static void reference_top_k(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    RefRouter router = {.k = (uint32_t)case_get(n, "k"),
+                        .n_group = (uint32_t)case_get(n, "n_group"),
+                        .topk_group = (uint32_t)case_get(n, "topk_group"),
+                        .sigmoid = case_get(n, "scores") != 0,
+                        .renormalize = case_get(n, "renormalize") != 0,
+                        .scale = case_get(n, "scale"),
+                        .sum_eps = case_get(n, "sum_eps")};
+    uint32_t experts = c->edges[n->in[0]].width;
+    double *scratch = case_alloc(c, 2 * experts, sizeof *scratch);
+
+    ref_top_k(case_at(c, n->out[0], r), case_at(c, n->out[1], r), case_at(c, n->in[0], r), experts,
+              n->weight[0] >= 0 ? c->dense[n->weight[0]] : NULL, &router, scratch);
+}
+
+static void reference_experts(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    uint32_t k = c->shape->k, out = c->shape->n, own = c->edges[n->in[0]].width == k ? 0 : k;
+
+    for (uint32_t j = 0; j < c->edges[n->in[1]].width; j++) {
+        uint32_t e = (uint32_t)case_at(c, n->in[1], r)[j];
+        for (uint32_t i = 0; i < out; i++)
+            case_at(c, n->out[0], r)[j * out + i] =
+                ref_dot(case_at(c, n->in[0], r) + j * own, c->dense[n->weight[0]] + ((size_t)e * out + i) * k, k) +
+                (n->weight[1] >= 0 ? (double)c->dense[n->weight[1]][e * out + i] : 0);
+    }
+}
+
 static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
 {
     uint32_t src = n->op->on_outputs ? (uint32_t)c->out_rows[r] : r, in = c->edges[n->in[0]].width;
@@ -669,6 +787,27 @@ static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
         break;
     case OP_KV_WRITE:
         reference_kv_write(c, n, r);
+        break;
+    case OP_GELU_TANH_MUL:
+        ref_gelu_tanh_mul(y, x, case_at(c, n->in[1], r), in);
+        break;
+    case OP_SWIGLU_CLAMP:
+        ref_swiglu_clamp(y, x, case_at(c, n->in[1], r), in, case_get(n, "alpha"), case_get(n, "limit"));
+        break;
+    case OP_SIGMOID_GATE_MUL:
+        ref_sigmoid_gate_mul(y, x, case_at(c, n->in[1], r), in, c->edges[n->in[1]].width);
+        break;
+    case OP_SPLIT:
+        ref_split(y, case_at(c, n->out[1], r), x, in, (uint32_t)case_get(n, "groups"), (uint32_t)case_get(n, "first"));
+        break;
+    case OP_TOP_K:
+        reference_top_k(c, n, r);
+        break;
+    case OP_EXPERT_LINEAR:
+        reference_experts(c, n, r);
+        break;
+    case OP_BLEND:
+        ref_blend(y, x, case_at(c, n->in[1], r), c->edges[n->out[0]].width, c->edges[n->in[1]].width);
         break;
     case OP_PAGED_ATTENTION:
         reference_attention(c, n, r);

@@ -105,6 +105,106 @@ static void silu_mul__gates(void **state)
     NEAR(y[1], 3 / (1 + exp(-1)));
 }
 
+static void gelu_tanh_mul__gates(void **state)
+{
+    (void)state;
+    const double g[3] = {0, 1, -30}, u[3] = {5, 3, 2};
+    double y[3];
+    ref_gelu_tanh_mul(y, g, u, 3);
+    NEAR(y[0], 0);
+    NEAR(y[1], 1.5 * (1 + tanh(sqrt(2 / acos(-1)) * 1.044715)));
+    NEAR(y[2], 0);
+}
+
+static void swiglu_clamp__holds_both_sides(void **state)
+{
+    (void)state;
+    const double g[3] = {1, 9, -9}, u[3] = {0.5, -9, 9};
+    double y[3];
+    ref_swiglu_clamp(y, g, u, 3, 2, 7);
+    NEAR(y[0], 1 / (1 + exp(-2)) * 1.5);
+    NEAR(y[1], 7 / (1 + exp(-14)) * -6); /* the gate has an upper limit only, the other side both */
+    NEAR(y[2], -9 / (1 + exp(18)) * 8);
+}
+
+static void sigmoid_gate_mul__one_gate_serves_its_neighbours(void **state)
+{
+    (void)state;
+    const double a[4] = {1, 2, 3, 4}, g[2] = {0, log(3)};
+    double y[4];
+    ref_sigmoid_gate_mul(y, a, g, 4, 2);
+    NEAR(y[0], 0.5);
+    NEAR(y[1], 1);
+    NEAR(y[2], 2.25);
+    NEAR(y[3], 3);
+}
+
+static void split__parts_every_group(void **state)
+{
+    (void)state;
+    const double x[6] = {1, 2, 3, 4, 5, 6};
+    double a[4], b[2];
+    ref_split(a, b, x, 6, 2, 2);
+    assert_true(a[0] == 1 && a[1] == 2 && a[2] == 4 && a[3] == 5);
+    assert_true(b[0] == 3 && b[1] == 6);
+}
+
+static void top_k__softmax_with_all_logits_negative(void **state)
+{
+    (void)state;
+    double x[4] = {-3, -1, -2, -4}, ids[2], w[2], scratch[8];
+    RefRouter r = {.k = 2, .n_group = 1, .topk_group = 1, .scale = 1};
+    for (int shift = 0; shift < 2; shift++) { /* the same numbers on all logits change nothing */
+        r.renormalize = false;
+        ref_top_k(ids, w, x, 4, NULL, &r, scratch);
+        assert_true(ids[0] == 1 && ids[1] == 2);
+        assert_true(fabs(w[0] - 0.6439) < 5e-5 && fabs(w[1] - 0.2369) < 5e-5);
+        r.renormalize = true;
+        ref_top_k(ids, w, x, 4, NULL, &r, scratch);
+        NEAR(w[0], 1 / (1 + exp(-1)));
+        NEAR(w[0] + w[1], 1);
+        for (int i = 0; i < 4; i++)
+            x[i] += 10;
+    }
+}
+
+static void top_k__bias_chooses_and_does_not_weigh(void **state)
+{
+    (void)state;
+    const double x[4] = {0, log(3), -log(3), 0}; /* sigmoids 0.5, 0.75, 0.25, 0.5 */
+    const float bias[4] = {0, 0, 1, 0};
+    double ids[3], w[3], scratch[8];
+    RefRouter r = {
+        .k = 3, .n_group = 1, .topk_group = 1, .sigmoid = true, .renormalize = true, .scale = 2, .sum_eps = 0.5};
+    ref_top_k(ids, w, x, 4, bias, &r, scratch);
+    assert_true(ids[0] == 2 && ids[1] == 1 && ids[2] == 0); /* of the equal ones the lower id */
+    NEAR(w[0], 2 * 0.25 / 2.0);
+    NEAR(w[1], 2 * 0.75 / 2.0);
+    NEAR(w[2], 2 * 0.5 / 2.0);
+}
+
+static void top_k__keeps_the_groups_with_the_best_pairs(void **state)
+{
+    (void)state;
+    /* Groups of three: the first has the best single expert, the others have better pairs. */
+    const double x[9] = {6, -9, -9, 2, 2, -9, 3, 1, 2};
+    double ids[3], w[3], scratch[18];
+    RefRouter r = {.k = 3, .n_group = 3, .topk_group = 2, .sigmoid = true, .scale = 1};
+    ref_top_k(ids, w, x, 9, NULL, &r, scratch);
+    assert_true(ids[0] == 6 && ids[1] == 3 && ids[2] == 4);
+    NEAR(w[0], 1 / (1 + exp(-3)));
+}
+
+static void blend__weighs_the_experts_in_turn(void **state)
+{
+    (void)state;
+    const double x[4] = {1, 2, 10, 20}, w[2] = {0.5, 0.25};
+    double y[2];
+    ref_blend(y, x, w, 2, 2);
+    NEAR(y[0], 3);
+    NEAR(y[1], 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +216,14 @@ int main(void)
         cmocka_unit_test(logit__scales_then_caps),
         cmocka_unit_test(act_quant__keeps_127_steps_of_the_largest),
         cmocka_unit_test(silu_mul__gates),
+        cmocka_unit_test(gelu_tanh_mul__gates),
+        cmocka_unit_test(swiglu_clamp__holds_both_sides),
+        cmocka_unit_test(sigmoid_gate_mul__one_gate_serves_its_neighbours),
+        cmocka_unit_test(split__parts_every_group),
+        cmocka_unit_test(top_k__softmax_with_all_logits_negative),
+        cmocka_unit_test(top_k__bias_chooses_and_does_not_weigh),
+        cmocka_unit_test(top_k__keeps_the_groups_with_the_best_pairs),
+        cmocka_unit_test(blend__weighs_the_experts_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

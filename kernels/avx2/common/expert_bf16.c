@@ -1,6 +1,7 @@
 /* Products of bf16 matrices with the experts that a router chose; expert_linear.h has both walks. */
 #define WEIGHT 2
 #include "linear_float.h"
+
 #include "expert_linear.h"
 
 KERNEL(expert_pair_bf16)

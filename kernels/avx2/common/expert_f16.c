@@ -1,6 +1,7 @@
 /* Products of f16 matrices with the experts that a router chose; expert_linear.h has both walks. */
 #define WEIGHT 1
 #include "linear_float.h"
+
 #include "expert_linear.h"
 
 KERNEL(expert_pair_f16)
