@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Descriptors besides those of connections: files, pipes, libraries. */
 enum { SPARE_DESCRIPTORS = 64, MAX_HANDLERS = 4096 };
@@ -150,6 +151,12 @@ int cmd_serve(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN); /* a closed log is no reason to end */
     TRY(stop_signal_new(&stop, &err));
+    /* A taken port is found before the model is read, which may take long. */
+    TRY(levers_environment(&a.levers, environ, &err));
+    http_defaults(&http);
+    http.host = lever_text(&a.levers, LEVER_HOST);
+    http.port = (uint16_t)lever_int(&a.levers, LEVER_PORT);
+    TRY(http_probe(&http, &err));
     TRY(loaded_open(&l, a.model ? a.model : "default", &a.levers, &lo, &err));
     name = a.name ? strdup(a.name) : name_of(l.path);
     if (!name)
@@ -172,8 +179,7 @@ int cmd_serve(int argc, char **argv)
     if (getrandom(&app.seed, sizeof app.seed, 0) != sizeof app.seed)
         TRY(err_set(&err, ST_IO, "cannot get random bytes: %s", strerror(errno)));
 
-    http_defaults(&http);
-    http.host = lever_text(&a.levers, LEVER_HOST);
+    http.host = lever_text(&a.levers, LEVER_HOST); /* the class's defaults are known now, too */
     http.port = (uint16_t)lever_int(&a.levers, LEVER_PORT);
     size_server(&http, &a.levers, &l.log);
     levers_log(&a.levers, &l.log);

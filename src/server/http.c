@@ -667,6 +667,17 @@ done:
     return st;
 }
 
+Status http_probe(const HttpOptions *opt, Err *err)
+{
+    uint16_t port;
+    int fd;
+    Status st = listen_on(opt, &fd, &port, err);
+
+    if (st == ST_OK)
+        close(fd);
+    return st;
+}
+
 static void on_mhd_log(void *ctx, const char *fmt, va_list ap)
 {
     char line[256];

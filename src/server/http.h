@@ -35,6 +35,8 @@ typedef struct HttpOptions {
 } HttpOptions;
 void http_defaults(HttpOptions *o); /* 127.0.0.1:8888, 512 connections, 8 MiB bodies, 10 s heads; see http.c */
 
+/* Whether http_start could listen there now: to say so before a model is loaded. Errors as http_start's. */
+Status http_probe(const HttpOptions *opt, Err *err);
 /* ST_INVALID: the host is no address; ST_IO: it cannot be bound, in one sentence with the remedy. */
 Status http_start(Http **out, const HttpOptions *opt, const HttpHandler *handler, const Log *log, Err *err);
 uint16_t http_port(const Http *h); /* the real one */

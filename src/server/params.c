@@ -1,4 +1,5 @@
-/* params.c - see params.h. Ranges are those of OpenAI's reference where it has the field; top_k, min_p,
+/* params.c - see params.h. Ranges are those of OpenAI's reference where it has the field, and never
+ * wider than what sampling_check takes; top_k, min_p,
  * repetition_penalty, ignore_eos and stop_token_ids are the usual extensions of local servers. */
 #include "server/params.h"
 #include <errno.h>
@@ -72,7 +73,7 @@ static Status read_sampling(App *app, const json_t *body, SamplingParams *s, Api
                             min_p = {"min_p", "from 0 to below 1", 0, 1, false, true},
                             presence = {"presence_penalty", "from -2 to 2", -2, 2, false, false},
                             frequency = {"frequency_penalty", "from -2 to 2", -2, 2, false, false},
-                            repetition = {"repetition_penalty", "above 0 and at most 2", 0, 2, true, false};
+                            repetition = {"repetition_penalty", "from 0.1 to 10", 0.1, 10, false, false};
     Status st;
     int64_t top_k = app->sampling.top_k, seed = 0;
 

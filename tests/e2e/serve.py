@@ -16,7 +16,7 @@ import threading
 import time
 
 BINARY = sys.argv[1]
-# The binary refuses METRALE_ names that it does not know, and those of the build are such.
+# The settings of whoever runs the tests are not the tests'.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("METRALE_")}
 DEADLINE = 120  # seconds for anything at all, so that a fault cannot hang the suite
 

@@ -430,6 +430,9 @@ static void http__address_faults_are_sentences(void **state)
     assert_int_equal(http_start(&second, &o, &h, NULL, &err), ST_IO);
     assert_non_null(strstr(err.msg, "is in use"));
     assert_null(second);
+    assert_int_equal(http_probe(&o, &err), ST_IO);
+    o.port = 0;
+    assert_int_equal(http_probe(&o, &err), ST_OK);
     o.host = "example.org";
     assert_int_equal(http_start(&second, &o, &h, NULL, &err), ST_INVALID);
     assert_non_null(strstr(err.msg, "\"example.org\" is no IPv4 or IPv6 address"));
