@@ -233,8 +233,10 @@ static Status check_circuit(CircuitLibrary *lib, const Circuit *c, Err *err)
     if (!config_map_declares(c->config, c->layout.layers, &type) || type != VALUE_INT)
         return read_err(&r, toml_find(layout, "layers"), "%s.config.toml gives no integer '%s'", c->arch,
                         c->layout.layers);
-    if (c->layout.kinds != NULL && (!config_map_declares(c->config, c->layout.kinds, &type) || type != VALUE_LIST))
-        return read_err(&r, toml_find(layout, "kinds"), "%s.config.toml gives no list '%s'", c->arch, c->layout.kinds);
+    for (uint32_t i = 0; i < c->layout.n_kinds; i++)
+        if (!config_map_declares(c->config, c->layout.kinds[i], &type) || type != VALUE_LIST)
+            return read_err(&r, toml_find(layout, "kinds"), "%s.config.toml gives no list '%s'", c->arch,
+                            c->layout.kinds[i]);
     TRY(check_kind(lib, c, &c->stem, PART_STEM, err));
     TRY(check_kind(lib, c, &c->head, PART_HEAD, err));
     for (uint32_t i = 0; i < c->n_kinds; i++)

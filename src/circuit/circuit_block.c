@@ -270,13 +270,19 @@ done:
 
 static Status read_state(const Reader *r, const TomlNode *node, CircuitState *s)
 {
-    static const char *const keys[] = {"id", "parts", NULL};
+    static const char *const keys[] = {"id", "kind", "parts", NULL};
     static const char *const part_keys[] = {"name", "heads", "width", NULL};
+    const char *kind = "paged";
     const TomlNode *parts;
     Status st = ST_OK;
 
     TRY(read_only(r, node, keys));
     TRY(read_need_str(r, node, "id", &s->name));
+    TRY(read_str(r, node, "kind", &kind));
+    if (strcmp(kind, "paged") != 0 && strcmp(kind, "recurrent") != 0)
+        return read_err(r, toml_find(node, "kind"),
+                        "a state is \"paged\" (something for each token) or \"recurrent\" (one for each sequence)");
+    s->kind = kind[0] == 'p' ? STATE_PAGED : STATE_RECURRENT;
     TRY(read_list(r, node, "parts", TOML_ARRAY, &parts));
     if (parts == NULL || parts->list.len < 1 || parts->list.len > 4)
         return read_err(r, parts ? parts : node, "state '%s' needs 1 to 4 parts", s->name);
@@ -420,6 +426,7 @@ static Status read_layout(const Reader *r, const TomlNode *root, Circuit *c)
 {
     static const char *const keys[] = {"layers", "kind", "kinds", "names", NULL};
     const TomlNode *t, *names;
+    const char *const *lists = NULL;
     CircuitLayout *l = &c->layout;
     const char **from;
     uint32_t *to;
@@ -431,14 +438,19 @@ static Status read_layout(const Reader *r, const TomlNode *root, Circuit *c)
     TRY(read_only(r, t, keys));
     TRY(read_need_str(r, t, "layers", &l->layers));
     TRY(read_str(r, t, "kind", &l->kind));
-    TRY(read_str(r, t, "kinds", &l->kinds));
-    if ((l->kind == NULL) == (l->kinds == NULL))
+    TRY(read_strings(r, t, "kinds", true, &lists, &l->n_kinds));
+    if ((l->kind == NULL) == (l->n_kinds == 0))
         return read_err(r, t, "[layout] needs either kind = \"NAME\" or kinds = \"$list\"");
+    if (l->n_kinds > sizeof l->kinds / sizeof l->kinds[0])
+        return read_err(r, toml_find(t, "kinds"), "'kinds' takes at most 3 lists");
     if (l->kind != NULL)
         return find_kind(r, toml_find(t, "kind"), c, l->kind, &l->uniform);
-    if (l->kinds[0] != '$')
-        return read_err(r, toml_find(t, "kinds"), "'kinds' names a list of the config map: write \"$%s\"", l->kinds);
-    l->kinds++;
+    for (uint32_t i = 0; i < l->n_kinds; i++) {
+        if (lists[i][0] != '$')
+            return read_err(r, toml_find(t, "kinds"), "'kinds' names a list of the config map: write \"$%s\"",
+                            lists[i]);
+        l->kinds[i] = lists[i] + 1;
+    }
     TRY(read_list(r, t, "names", TOML_TABLE, &names));
     if (names == NULL || names->list.len == 0)
         return read_err(r, t, "[layout] with 'kinds' needs names = { ITEM = \"KIND\" }");

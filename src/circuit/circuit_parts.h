@@ -14,7 +14,7 @@
 #include "core/toml.h"
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
-typedef enum { VALUE_INT, VALUE_FLOAT, VALUE_SWITCH, VALUE_TEXT, VALUE_LIST } ValueType;
+typedef enum { VALUE_INT, VALUE_FLOAT, VALUE_SWITCH, VALUE_TEXT, VALUE_LIST, VALUE_LAYERS } ValueType;
 
 typedef struct Value {
     const char *name;
@@ -28,6 +28,10 @@ typedef struct Value {
             const char *const *items;
             uint32_t n;
         } list;
+        struct {
+            const int64_t *items; /* numbers of layers */
+            uint32_t n;
+        } layers;
     };
 } Value;
 
@@ -108,6 +112,7 @@ typedef struct CircuitSlot {
 
 typedef struct CircuitState {
     const char *name;
+    StateKind kind;
     uint32_t n_parts;
     const char *part_names[4];
     const Expr *heads[4], *widths[4];
@@ -141,10 +146,11 @@ typedef struct CircuitKind {
 } CircuitKind;
 
 typedef struct CircuitLayout {
-    const char *layers;      /* the dim that counts them */
-    const char *kind;        /* of every layer, or NULL: */
-    const char *kinds;       /* the list value that has one item for each layer */
-    const char *const *from; /* items ... */
+    const char *layers;   /* the dim that counts them */
+    const char *kind;     /* of every layer, or NULL: */
+    const char *kinds[3]; /* list values that have one item for each layer ... */
+    uint32_t n_kinds;
+    const char *const *from; /* ... items, of several lists joined by '/' ... */
     const uint32_t *to;      /* ... and the kinds they stand for */
     uint32_t n_names, uniform;
 } CircuitLayout;

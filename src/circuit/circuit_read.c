@@ -9,7 +9,7 @@
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 const char *value_type_name(ValueType t)
 {
-    static const char *const names[] = {"integer", "number", "switch", "text", "list"};
+    static const char *const names[] = {"integer", "number", "switch", "text", "list", "list of layers"};
 
     return names[t];
 }

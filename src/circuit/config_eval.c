@@ -5,7 +5,8 @@
  * else its default. Rows are evaluated on demand, so a default may speak of any other row; a cycle is refused.
  *
  * config.json is a tree with dotted paths; GGUF metadata is flat, and "<arch>." stands in front of the architecture's
- * own keys. */
+ * own keys. A multimodal config.json keeps the keys of its language model in an object of their own; they are looked up
+ * there and beside it, and classified alike. */
 #include "circuit/config_map.h"
 #include "core/str.h"
 #include <math.h>
@@ -18,7 +19,9 @@ typedef struct Eval {
     const ConfigMap *map;
     const InstanceSource *src;
     SourceKind source;
-    const char *arch; /* GGUF: general.architecture */
+    const char *arch;       /* GGUF: general.architecture */
+    const json_t *roots[2]; /* where keys of config.json are: the nested object, then the file; without one the file */
+    uint32_t n_roots, root; /* root: the one at hand, for messages */
     Arena *arena;
     Err *err;
     Value *values; /* one for each row */
@@ -41,8 +44,12 @@ static const char *full_key(Eval *ev, const char *path, char *buf, size_t size)
     size_t head = strcspn(path, ".");
     Str s = STR_INIT;
 
-    if (ev->source == SOURCE_JSON)
+    if (ev->source == SOURCE_JSON && ev->root + 1 == ev->n_roots)
         return path;
+    if (ev->source == SOURCE_JSON) {
+        snprintf(buf, size, "%s.%s", ev->map->nested, path);
+        return buf;
+    }
     for (uint32_t i = 0; i < ev->map->n_groups; i++)
         if (strlen(ev->map->groups[i]) == head && strncmp(ev->map->groups[i], path, head) == 0)
             return path;
@@ -59,7 +66,7 @@ static const json_t *find_value(Eval *ev, const char *path)
     char buf[256];
 
     if (ev->source == SOURCE_JSON)
-        return json_at(ev->src->meta, path);
+        return json_at(ev->roots[ev->root], path);
     return json_object_get(ev->src->meta, full_key(ev, path, buf, sizeof buf));
 }
 
@@ -192,6 +199,8 @@ static Status classify_tree(Eval *ev, const json_t *object, const char *prefix)
         const ConfigKey *rule = NULL;
         Str path = STR_INIT;
 
+        if (v == ev->roots[0] && object == ev->src->meta)
+            continue; /* the nested object: classify_roots goes through it */
         str_addf(&path, "%s%s", prefix, key);
         switch (config_classify(ev->map, SOURCE_JSON, str_c(&path), &rule)) {
         case KEY_VALUE:
@@ -218,6 +227,16 @@ static Status classify_tree(Eval *ev, const json_t *object, const char *prefix)
             return st;
     }
     return ST_OK;
+}
+
+static Status classify_roots(Eval *ev)
+{
+    Status st = ST_OK;
+
+    for (ev->root = 0; st == ST_OK && ev->root < ev->n_roots; ev->root++)
+        st = classify_tree(ev, ev->roots[ev->root], "");
+    ev->root = ev->n_roots - 1;
+    return st;
 }
 
 static Status classify_gguf(Eval *ev)
@@ -370,6 +389,25 @@ static Status read_json_list(Eval *ev, const ConfigRow *row, const char *path, c
     return ST_OK;
 }
 
+static Status read_json_layers(Eval *ev, const char *path, const json_t *v, Value *out)
+{
+    size_t n = json_array_size(v);
+    int64_t *items = ARENA_ARRAY(ev->arena, int64_t, n);
+
+    if (!json_is_array(v))
+        return bad_value(ev, path, v, "an array of numbers of layers");
+    if (items == NULL)
+        return eval_nomem(ev);
+    for (size_t i = 0; i < n; i++) {
+        items[i] = json_integer_value(json_array_get(v, i));
+        if (!json_is_integer(json_array_get(v, i)) || items[i] < 0)
+            return bad_value(ev, path, v, "an array of numbers of layers");
+    }
+    out->layers.items = items;
+    out->layers.n = (uint32_t)n;
+    return ST_OK;
+}
+
 static Status read_json(Eval *ev, const ConfigRow *row, const char *path, const json_t *v, Value *out)
 {
     switch (row->type) {
@@ -385,6 +423,8 @@ static Status read_json(Eval *ev, const ConfigRow *row, const char *path, const 
         if (!json_is_string(v))
             return bad_value(ev, path, v, "a string");
         return known_word(ev, row, path, json_string_value(v), v, &out->text);
+    case VALUE_LAYERS:
+        return read_json_layers(ev, path, v, out);
     case VALUE_LIST:
         break;
     }
@@ -402,6 +442,9 @@ static bool value_equal(const Value *a, const Value *b)
         return a->b == b->b;
     case VALUE_TEXT:
         return strcmp(a->text, b->text) == 0;
+    case VALUE_LAYERS:
+        return a->layers.n == b->layers.n &&
+               (a->layers.n == 0 || memcmp(a->layers.items, b->layers.items, a->layers.n * sizeof(int64_t)) == 0);
     case VALUE_LIST:
         break;
     }
@@ -435,13 +478,18 @@ static bool eval_lookup(void *ctx, const char *name, int64_t *out)
         return true;
     }
     row = config_row(ev->map, name);
-    if (row == NULL || (row->type != VALUE_INT && row->type != VALUE_SWITCH))
+    if (row == NULL ||
+        (row->type != VALUE_INT && row->type != VALUE_SWITCH && (row->type != VALUE_LAYERS || ev->layer < 0)))
         return false;
     ev->st = eval_row(ev, (uint32_t)(row - ev->map->rows));
     if (ev->st != ST_OK)
         return false;
     v = &ev->values[row - ev->map->rows];
-    *out = v->type == VALUE_INT ? v->i : v->b;
+    *out = 0;
+    for (uint32_t i = 0; v->type == VALUE_LAYERS && i < v->layers.n; i++)
+        *out |= v->layers.items[i] == ev->layer; /* in a list's default: is this layer among them? */
+    if (v->type != VALUE_LAYERS)
+        *out = v->type == VALUE_INT ? v->i : v->b;
     return true;
 }
 
@@ -496,6 +544,7 @@ static Status missing(Eval *ev, const ConfigRow *row)
 
 static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
 {
+    const Expr *root;
     int64_t v = 0;
     Status st = ST_OK;
 
@@ -513,15 +562,22 @@ static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
             return st;
         }
     }
-    TRY(eval_expr(ev, row, row->rsqrt ? row->rsqrt : row->expr, &v));
+    root = row->rsqrt != NULL ? row->rsqrt : row->sqrt;
+    TRY(eval_expr(ev, row, root != NULL ? root : row->expr, &v));
+    if (row->fraction != NULL) {
+        uint32_t f = (uint32_t)(config_row(ev->map, row->fraction) - ev->map->rows);
+
+        TRY(eval_row(ev, f));
+        v = (int64_t)floor((double)v * ev->values[f].f + 1e-6); /* 0.3 of 10 is 3, whatever binary says */
+    }
     if (row->type == VALUE_INT)
         out->i = v;
-    else if (row->rsqrt == NULL)
+    else if (root == NULL)
         out->f = (double)v;
     else if (v > 0)
-        out->f = 1 / sqrt((double)v);
+        out->f = row->rsqrt != NULL ? 1 / sqrt((double)v) : sqrt((double)v);
     else
-        return err_set(ev->err, ST_FORMAT, "%s: %s is %lld; it must be above 0", ev->src->name, expr_text(row->rsqrt),
+        return err_set(ev->err, ST_FORMAT, "%s: %s is %lld; it must be above 0", ev->src->name, expr_text(root),
                        (long long)v);
     if (row->dim && (out->i < 1 || out->i > INT32_MAX))
         return err_set(ev->err, ST_FORMAT, "%s: %s comes out as %lld (%s); it must be from 1 to 2147483647",
@@ -566,9 +622,15 @@ static Status default_list(Eval *ev, const ConfigRow *row, Value *out)
 
 static Status set_default(Eval *ev, const ConfigRow *row, Value *out)
 {
+    if (row->type == VALUE_LAYERS)
+        return ST_OK; /* none */
     if (row->type == VALUE_LIST && row->n_items > 0)
         return default_list(ev, row, out);
-    if (row->expr != NULL || row->rsqrt != NULL)
+    if (ev->source == SOURCE_GGUF && row->gguf_literal != NULL) {
+        set_literal(out, row->gguf_literal);
+        return ST_OK;
+    }
+    if (row->expr != NULL || row->rsqrt != NULL || row->sqrt != NULL)
         return default_number(ev, row, out);
     if (row->literal == NULL)
         return missing(ev, row);
@@ -577,46 +639,56 @@ static Status set_default(Eval *ev, const ConfigRow *row, Value *out)
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
-/* The spellings that are present. *found is NULL when none is, else the key that gave the value. */
+/* One spelling, where it is present; *found is the key that gave the value so far. */
+static Status read_spelling(Eval *ev, const ConfigRow *row, const char *path, Value *out, const char **found,
+                            bool *null)
+{
+    char buf[256];
+    const json_t *v = find_value(ev, path);
+    const char *name = full_key(ev, path, buf, sizeof buf);
+    Value other = *out;
+    Status st;
+
+    *null |= json_is_null(v);
+    if (v == NULL || json_is_null(v))
+        return ST_OK;
+    st = read_json(ev, row, path, v, &other);
+    if (st != ST_OK)
+        return st;
+    if (*found != NULL && !value_equal(out, &other))
+        return err_set(ev->err, ST_FORMAT, "%s: %s and %s disagree; delete the one that is wrong", ev->src->name,
+                       *found, name);
+    *out = other;
+    *found = arena_strdup(ev->arena, name);
+    return *found != NULL ? ST_OK : eval_nomem(ev);
+}
+
+/* The spellings that are present. *found is NULL when none is, else the full key that gave the value. */
 static Status read_spellings(Eval *ev, const ConfigRow *row, Value *out, const char **found, bool *null)
 {
-    char buf_a[256], buf_b[256];
     const json_t *count = ev->source == SOURCE_GGUF && row->count != NULL ? find_value(ev, row->count) : NULL;
-    Status st;
+    Status st = ST_OK;
 
     *found = NULL;
     *null = false;
-    for (uint32_t i = 0; i < row->n_keys[ev->source]; i++) {
-        const char *path = row->keys[ev->source][i];
-        const json_t *v = find_value(ev, path);
-        Value other = *out;
-
-        *null |= json_is_null(v);
-        if (v == NULL || json_is_null(v))
-            continue;
-        st = read_json(ev, row, path, v, &other);
-        if (st != ST_OK)
-            return st;
-        if (*found != NULL && !value_equal(out, &other))
-            return err_set(ev->err, ST_FORMAT, "%s: %s and %s disagree; delete the one that is wrong", ev->src->name,
-                           full_key(ev, *found, buf_a, sizeof buf_a), full_key(ev, path, buf_b, sizeof buf_b));
-        *out = other;
-        *found = path;
-    }
-    if (json_is_array(count)) {
+    for (ev->root = 0; st == ST_OK && ev->root < ev->n_roots; ev->root++)
+        for (uint32_t i = 0; st == ST_OK && i < row->n_keys[ev->source]; i++)
+            st = read_spelling(ev, row, row->keys[ev->source][i], out, found, null);
+    ev->root = ev->n_roots - 1;
+    if (st == ST_OK && json_is_array(count)) {
         int64_t n = (int64_t)json_array_size(count);
 
         if (*found != NULL && out->i != n)
-            return err_set(
-                ev->err, ST_FORMAT, "%s: %s is %lld, but %s has %lld items; the file is damaged or badly converted",
-                ev->src->name, full_key(ev, *found, buf_a, sizeof buf_a), (long long)out->i, row->count, (long long)n);
+            return err_set(ev->err, ST_FORMAT,
+                           "%s: %s is %lld, but %s has %lld items; the file is damaged or badly converted",
+                           ev->src->name, *found, (long long)out->i, row->count, (long long)n);
         if (n < 1 || n > INT32_MAX)
             return err_set(ev->err, ST_FORMAT, "%s: %s has %lld items; it must have at least 1", ev->src->name,
                            row->count, (long long)n);
         out->i = n;
         *found = row->count;
     }
-    return ST_OK;
+    return st;
 }
 
 static Status eval_row(Eval *ev, uint32_t i)
@@ -625,6 +697,7 @@ static Status eval_row(Eval *ev, uint32_t i)
     Value *out = &ev->values[i];
     const char *found;
     int64_t on = 1, layer = ev->layer;
+    uint32_t root = ev->root;
     bool null;
     Status st = ST_OK;
 
@@ -648,6 +721,7 @@ static Status eval_row(Eval *ev, uint32_t i)
     ev->state[i] = ROW_DONE;
 done:
     ev->layer = layer;
+    ev->root = root;
     return st;
 }
 
@@ -800,19 +874,21 @@ static Status eval_ids(Eval *ev, const ConfigIds *def, int64_t *ids, uint32_t *n
 {
     Status st = ST_OK;
 
-    for (uint32_t i = 0; i < def->n_keys[ev->source]; i++) {
-        const char *path = def->keys[ev->source][i];
-        const json_t *v = find_value(ev, path);
+    for (ev->root = 0; ev->root < ev->n_roots; ev->root++)
+        for (uint32_t i = 0; i < def->n_keys[ev->source]; i++) {
+            const char *path = def->keys[ev->source][i];
+            const json_t *v = find_value(ev, path);
 
-        if (v == NULL || json_is_null(v))
-            continue;
-        if (!json_is_array(v)) {
-            TRY(add_id(ev, path, v, ids, n, most));
-            continue;
+            if (v == NULL || json_is_null(v))
+                continue;
+            if (!json_is_array(v)) {
+                TRY(add_id(ev, path, v, ids, n, most));
+                continue;
+            }
+            for (size_t k = 0; k < json_array_size(v); k++)
+                TRY(add_id(ev, path, json_array_get(v, k), ids, n, most));
         }
-        for (size_t k = 0; k < json_array_size(v); k++)
-            TRY(add_id(ev, path, json_array_get(v, k), ids, n, most));
-    }
+    ev->root = ev->n_roots - 1;
 done:
     return st;
 }
@@ -874,6 +950,14 @@ Status config_map_eval(const ConfigMap *map, const InstanceSource *src, Arena *a
 
     *out = (ConfigValues){.bos_id = -1};
     ev.source = src->gguf ? SOURCE_GGUF : SOURCE_JSON;
+    ev.roots[0] = src->meta;
+    ev.n_roots = 1;
+    if (!src->gguf && map->nested != NULL && json_is_object(json_object_get(src->meta, map->nested))) {
+        ev.roots[0] = json_object_get(src->meta, map->nested);
+        ev.roots[1] = src->meta;
+        ev.n_roots = 2;
+    }
+    ev.root = ev.n_roots - 1;
     ev.values = ARENA_ARRAY(a, Value, map->n_rows);
     ev.state = ARENA_ARRAY(a, RowState, map->n_rows);
     if (ropes == NULL || names == NULL || ev.values == NULL || ev.state == NULL)
@@ -882,7 +966,7 @@ Status config_map_eval(const ConfigMap *map, const InstanceSource *src, Arena *a
         ev.arch = json_string_value(json_object_get(src->meta, "general.architecture"));
         TRY(classify_gguf(&ev));
     } else {
-        TRY(classify_tree(&ev, src->meta, ""));
+        TRY(classify_roots(&ev));
     }
     for (uint32_t i = 0; i < map->n_rows; i++)
         TRY(eval_row(&ev, i));

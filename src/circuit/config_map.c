@@ -25,15 +25,19 @@ static const struct Section {
 } sections[] = {
     {"dim", VALUE_INT, true},        {"int", VALUE_INT, false},   {"float", VALUE_FLOAT, false},
     {"switch", VALUE_SWITCH, false}, {"text", VALUE_TEXT, false}, {"list", VALUE_LIST, false},
+    {"layers", VALUE_LAYERS, false},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
-static const char *const int_keys[] = {"key", "gguf", "gguf_count", "default", "default_needs", "null", "min",
-                                       "max", "when", "off",        NULL};
-static const char *const float_keys[] = {"key", "gguf",  "default", "default_rsqrt", "null", "min",
-                                         "max", "above", "as",      "when",          "off",  NULL};
-static const char *const switch_keys[] = {"key", "gguf", "default", NULL};
-static const char *const text_keys[] = {"key", "gguf", "default", "names", "values", NULL};
+static const char *const int_keys[] = {"key",          "gguf",     "gguf_count", "default", "default_needs",
+                                       "gguf_default", "fraction", "null",       "min",     "max",
+                                       "when",         "off",      NULL};
+static const char *const float_keys[] = {"key",  "gguf", "default", "default_rsqrt", "default_sqrt", "gguf_default",
+                                         "null", "min",  "max",     "above",         "as",           "when",
+                                         "off",  NULL};
+static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", NULL};
+static const char *const text_keys[] = {"key", "gguf", "default", "gguf_default", "names", "values", NULL};
+static const char *const layers_keys[] = {"key", "gguf", NULL};
 static const char *const list_keys[] = {"key", "gguf", "default", "values", "length", "by", NULL};
 
 static const char *const *row_keys(ValueType t)
@@ -47,6 +51,8 @@ static const char *const *row_keys(ValueType t)
         return switch_keys;
     case VALUE_TEXT:
         return text_keys;
+    case VALUE_LAYERS:
+        return layers_keys;
     case VALUE_LIST:
         break;
     }
@@ -78,7 +84,7 @@ static Status read_number(const Reader *r, const TomlNode *t, const char *key, d
 static Status read_literal(const Reader *r, const TomlNode *t, const char *key, const ConfigRow *row,
                            const TomlNode **out)
 {
-    static const TomlKind kinds[] = {TOML_INT, TOML_FLOAT, TOML_BOOL, TOML_STRING, TOML_TABLE};
+    static const TomlKind kinds[] = {TOML_INT, TOML_FLOAT, TOML_BOOL, TOML_STRING, TOML_TABLE, TOML_ARRAY};
     const TomlNode *v = toml_find(t, key);
 
     if (v == NULL)
@@ -148,6 +154,11 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     TRY(read_str(r, t, "gguf_count", &row->count));
     TRY(read_default(r, t, row));
     TRY(read_expr(r, t, "default_rsqrt", &row->rsqrt));
+    TRY(read_expr(r, t, "default_sqrt", &row->sqrt));
+    TRY(read_literal(r, t, "gguf_default", row, &row->gguf_literal));
+    TRY(read_str(r, t, "fraction", &row->fraction));
+    if (row->fraction != NULL && row->expr == NULL)
+        return read_err(r, t, "%s: 'fraction' is of a default that is an expression", row->name);
     TRY(read_expr(r, t, "default_needs", &row->needs));
     TRY(read_literal(r, t, "null", row, &row->null_value));
     TRY(read_literal(r, t, "off", row, &row->off));
@@ -320,6 +331,19 @@ static Status check_unique(const Reader *r, const ConfigMap *map, SourceKind sou
     return ST_OK;
 }
 
+static Status check_fractions(const Reader *r, const ConfigMap *map)
+{
+    for (uint32_t i = 0; i < map->n_rows; i++) {
+        const ConfigRow *row = &map->rows[i], *f = row->fraction != NULL ? config_row(map, row->fraction) : NULL;
+        Reader at = {.toml = row->toml, .arena = r->arena, .err = r->err};
+
+        if (row->fraction != NULL && (f == NULL || f->type != VALUE_FLOAT))
+            return read_err(&at, row->at, "%s is to be a fraction '%s', but there is no such row under [float]",
+                            row->name, row->fraction);
+    }
+    return ST_OK;
+}
+
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 static Status read_ids(const Reader *r, const TomlNode *table, const char *key, ConfigIds *out)
 {
@@ -425,7 +449,7 @@ static uint32_t count_nodes(const TomlNode *n)
 
 Status config_map_read(const Reader *own, const Toml *const *parts, uint32_t n_parts, const ConfigMap **out)
 {
-    static const char *const match_keys[] = {"model_type", "gguf_arch", NULL};
+    static const char *const match_keys[] = {"model_type", "gguf_arch", "nested", NULL};
     ConfigMap *map = ARENA_NEW(own->arena, ConfigMap);
     MapReader m = {.r = *own, .own = true, .map = map};
     uint32_t most = count_nodes(&own->toml->root);
@@ -455,12 +479,14 @@ Status config_map_read(const Reader *own, const Toml *const *parts, uint32_t n_p
     TRY(read_only(own, match, match_keys));
     TRY(read_strings(own, match, "model_type", false, &map->match[SOURCE_JSON], &map->n_match[SOURCE_JSON]));
     TRY(read_strings(own, match, "gguf_arch", false, &map->match[SOURCE_GGUF], &map->n_match[SOURCE_GGUF]));
+    TRY(read_str(own, match, "nested", &map->nested));
     TRY(read_file(&m));
     m.own = false;
     for (uint32_t i = 0; i < n_parts; i++) {
         m.r.toml = parts[i];
         TRY(read_file(&m));
     }
+    TRY(check_fractions(own, map));
     TRY(check_unique(own, map, SOURCE_JSON));
     TRY(check_unique(own, map, SOURCE_GGUF));
     *out = map;

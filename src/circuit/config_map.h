@@ -14,10 +14,12 @@ typedef struct ConfigRow {
     bool dim;
     const char *const *keys[SOURCE_COUNT]; /* all that are present must agree */
     uint32_t n_keys[SOURCE_COUNT];
-    const char *count;                          /* GGUF: the length of this array is one more spelling; or NULL */
-    const TomlNode *literal, *null_value, *off; /* the default, the value of null, the value while `when` is 0 */
-    const Expr *expr, *rsqrt, *needs, *when;    /* default = expression, or 1 / sqrt(expression); its condition */
-    double min, max, above;                     /* of a value that is given: min <= v <= max, v > above */
+    const char *count; /* GGUF: the length of this array is one more spelling; or NULL */
+    /* The default, in GGUF if that differs; the value of null, the value while `when` is 0. */
+    const TomlNode *literal, *gguf_literal, *null_value, *off;
+    const Expr *expr, *sqrt, *rsqrt, *needs, *when; /* default = expression, its root, 1 / root; its condition */
+    const char *fraction;   /* a float row: the default is the whole part of expression * fraction; or NULL */
+    double min, max, above; /* of a value that is given: min <= v <= max, v > above */
     RowAs as;
     const TomlNode *names; /* text: from the checkpoint's word to ours; NULL for none */
     const char *const *allowed;
@@ -55,7 +57,8 @@ typedef struct ConfigRope {
 } ConfigRope;
 
 struct ConfigMap {
-    const Toml *toml; /* <arch>.config.toml */
+    const Toml *toml;   /* <arch>.config.toml */
+    const char *nested; /* config.json: an object under this key holds the model's own keys; NULL: none does */
     const char *const *match[SOURCE_COUNT];
     uint32_t n_match[SOURCE_COUNT];
     const ConfigRow *rows;

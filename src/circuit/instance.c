@@ -370,24 +370,40 @@ static Status layer_block(Build *b, const CircuitKind *kind, uint32_t width, uin
     return ST_OK;
 }
 
+/* Does name consist of the items that the lists have for the layer, joined by '/'? */
+static bool kind_named(const char *name, const Value *const *lists, uint32_t n, uint32_t layer)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const char *item = lists[i]->list.items[layer];
+        size_t len = strlen(item);
+
+        if (strncmp(name, item, len) != 0 || name[len] != (i + 1 < n ? '/' : '\0'))
+            return false;
+        name += len + 1;
+    }
+    return true;
+}
+
 static Status layer_kind(const Build *b, uint32_t layer, const CircuitKind **out)
 {
     const CircuitLayout *l = &b->circuit->layout;
-    const Value *list;
+    const Value *lists[3];
 
     *out = &b->circuit->kinds[l->uniform];
-    if (l->kind != NULL)
-        return ST_OK;
-    list = values_find(&b->config.values, l->kinds);
-    if (list == NULL || layer >= list->list.n)
-        return err_set(b->err, ST_FORMAT, "%s: %s has no item for layer %u", b->src->name, l->kinds, layer);
+    for (uint32_t i = 0; i < l->n_kinds; i++) {
+        lists[i] = values_find(&b->config.values, l->kinds[i]);
+        if (lists[i] == NULL || layer >= lists[i]->list.n)
+            return err_set(b->err, ST_FORMAT, "%s: %s has no item for layer %u", b->src->name, l->kinds[i], layer);
+    }
     for (uint32_t i = 0; i < l->n_names; i++)
-        if (strcmp(l->from[i], list->list.items[layer]) == 0) {
+        if (kind_named(l->from[i], lists, l->n_kinds, layer)) {
             *out = &b->circuit->kinds[l->to[i]];
             return ST_OK;
         }
-    return err_set(b->err, ST_FORMAT, "%s: layer %u is of kind \"%s\", which %s does not name", b->src->name, layer,
-                   list->list.items[layer], b->circuit->toml->name);
+    return l->kind != NULL ? ST_OK
+                           : err_set(b->err, ST_FORMAT, "%s: layer %u is of kind \"%s\"%s, which %s does not name",
+                                     b->src->name, layer, lists[0]->list.items[layer],
+                                     l->n_kinds > 1 ? " (with its other lists)" : "", b->circuit->toml->name);
 }
 
 static Status build_layers(Build *b, uint32_t width)

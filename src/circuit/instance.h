@@ -66,10 +66,15 @@ typedef struct InstanceWeight {
 
 typedef struct InstanceStatePart {
     const char *name;      /* "k", "v" */
-    uint32_t heads, width; /* elements a token = heads * width */
+    uint32_t heads, width; /* elements a token, or a sequence = heads * width */
 } InstanceStatePart;
+typedef enum {
+    STATE_PAGED,     /* kept for each token, in blocks */
+    STATE_RECURRENT, /* one for each sequence, in a slot; a sequence's first row finds zeros. Always f32 */
+} StateKind;
 typedef struct InstanceState {
     const char *name; /* "kv" */
+    StateKind kind;
     DType format;
     uint32_t n_parts;
     InstanceStatePart parts[4];

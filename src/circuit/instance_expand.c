@@ -203,6 +203,92 @@ done:
     return st;
 }
 
+/* The one part of a recurrent state. */
+static Status want_state(const Expand *x, const CircuitNode *n, const InstanceState *s, uint64_t heads, uint64_t width)
+{
+    if (s->kind != STATE_RECURRENT || s->n_parts != 1)
+        return bad_node(x, n, "its state must be of kind \"recurrent\", with one part");
+    if (s->parts[0].heads != heads)
+        return want(x, n, "the row of heads of its state", s->parts[0].heads, heads);
+    return want(x, n, "a head of its state", s->parts[0].width, width);
+}
+
+static Status infer_recurrent(const Expand *x, const CircuitNode *n, const InstanceNode *o, const uint64_t *in,
+                              const InstanceWeight *const *w, const InstanceState *state, uint32_t *out)
+{
+    uint64_t heads, groups, dim, size;
+    Status st = ST_OK;
+
+    *out = (uint32_t)in[0];
+    switch (n->op->kind) {
+    case OP_CONV1D_UPDATE:
+        size = int_param(o, "taps");
+        if (size < 2)
+            return bad_node(x, n, "a convolution over one row needs no state; it has 2 taps or more");
+        TRY(want(x, n, "its weight", w[0]->k, in[0] * size));
+        if (w[1] != NULL)
+            TRY(want(x, n, "its bias", w[1]->k, in[0]));
+        return want_state(x, n, state, size - 1, in[0]);
+    case OP_GDN_GATES:
+        TRY(want(x, n, "its second input", in[1], in[0]));
+        TRY(want(x, n, "a_log", w[0]->k, in[0]));
+        TRY(want(x, n, "dt_bias", w[1]->k, in[0]));
+        *out = (uint32_t)(2 * in[0]);
+        return ST_OK;
+    case OP_GDN_RECURRENCE:
+        heads = int_param(o, "v_heads");
+        groups = int_param(o, "k_heads");
+        dim = int_param(o, "v_dim");
+        size = int_param(o, "k_dim");
+        TRY(want_groups(x, n, "the row of value heads", heads, groups));
+        TRY(want(x, n, "q", in[0], groups * size));
+        TRY(want(x, n, "k", in[1], groups * size));
+        TRY(want(x, n, "v", in[2], heads * dim));
+        TRY(want(x, n, "the row of gates", in[3], 2 * heads));
+        *out = (uint32_t)in[2];
+        return want_state(x, n, state, heads, size * dim);
+    default: /* ssm_update */
+        heads = int_param(o, "n_heads");
+        groups = int_param(o, "n_groups");
+        dim = int_param(o, "head_dim");
+        size = int_param(o, "state_dim");
+        TRY(want_groups(x, n, "the row of heads", heads, groups));
+        TRY(want(x, n, "its first input", in[0], heads * dim + 2 * groups * size));
+        TRY(want(x, n, "dt", in[1], heads));
+        for (uint32_t i = 0; i < 3; i++)
+            TRY(want(x, n, n->op->weights[i].name, w[i]->k, heads));
+        *out = (uint32_t)(heads * dim);
+        return want_state(x, n, state, heads, dim * size);
+    }
+done:
+    return st;
+}
+
+static Status infer_latent(const Expand *x, const CircuitNode *n, const InstanceNode *o, const uint64_t *in,
+                           const InstanceWeight *const *w, const InstanceState *state, uint32_t *out)
+{
+    uint64_t latent = int_param(o, "latent_dim"), rope = int_param(o, "rope_dim"), heads, nope, v_dim;
+    Status st = ST_OK;
+
+    if (state->kind != STATE_PAGED || state->n_parts != 1 || state->parts[0].heads != 1)
+        return bad_node(x, n, "its state must be paged, with one part of one head");
+    TRY(want(x, n, "the part of its state", state->parts[0].width, latent + rope));
+    if (n->op->kind == OP_LATENT_WRITE) {
+        TRY(want(x, n, "the latent", in[0], latent));
+        return want(x, n, "the rope part", in[1], rope);
+    }
+    heads = int_param(o, "n_heads");
+    nope = int_param(o, "nope_dim");
+    v_dim = int_param(o, "v_dim");
+    TRY(want(x, n, "its first input", in[0], heads * nope));
+    TRY(want(x, n, "its second input", in[1], heads * rope));
+    TRY(want(x, n, "a row of kv_b", w[0]->k, latent));
+    TRY(want(x, n, "the column of kv_b", w[0]->n, heads * (nope + v_dim)));
+    *out = (uint32_t)(heads * v_dim);
+done:
+    return st;
+}
+
 /* What each op asks of its inputs, weights and state, and how wide it makes its outputs. */
 static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o, uint32_t out[OP_MAX_OUT])
 {
@@ -260,8 +346,8 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
         head_dim = int_param(o, "head_dim");
         TRY(want(x, n, "k", in[0], kv_heads * head_dim));
         TRY(want(x, n, "v", in[1], kv_heads * head_dim));
-        if (state->n_parts != 2)
-            return bad_node(x, n, "its state needs the two parts k and v");
+        if (state->kind != STATE_PAGED || state->n_parts != 2)
+            return bad_node(x, n, "its state must be paged, with the two parts k and v");
         for (uint32_t i = 0; i < 2; i++)
             TRY(want(x, n, "a part of its state", (uint64_t)state->parts[i].heads * state->parts[i].width, in[i]));
         break;
@@ -308,6 +394,35 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
     case OP_BLEND:
         TRY(want_groups(x, n, "the results of a row's experts", in[0], in[1]));
         out[0] = (uint32_t)(in[0] / in[1]);
+        break;
+    case OP_CONCAT:
+        TRY(want_groups(x, n, "its first input", in[0], int_param(o, "groups")));
+        TRY(want_groups(x, n, "its second input", in[1], int_param(o, "groups")));
+        out[0] = (uint32_t)(in[0] + in[1]);
+        break;
+    case OP_RELU2:
+        out[0] = (uint32_t)in[0];
+        break;
+    case OP_L2_NORM:
+        TRY(want_groups(x, n, "its input", in[0], int_param(o, "group")));
+        out[0] = (uint32_t)in[0];
+        break;
+    case OP_GATED_RMS_NORM:
+        TRY(want(x, n, "its second input", in[1], in[0]));
+        TRY(want_groups(x, n, "its input", in[0], int_param(o, "group")));
+        if (w[0]->k != in[0])
+            TRY(want(x, n, "its weight", w[0]->k, int_param(o, "group")));
+        out[0] = (uint32_t)in[0];
+        break;
+    case OP_CONV1D_UPDATE:
+    case OP_GDN_GATES:
+    case OP_GDN_RECURRENCE:
+    case OP_SSM_UPDATE:
+        TRY(infer_recurrent(x, n, o, in, w, state, &out[0]));
+        break;
+    case OP_LATENT_WRITE:
+    case OP_MLA_ATTENTION:
+        TRY(infer_latent(x, n, o, in, w, state, &out[0]));
         break;
     case OP_COUNT:
         break;
@@ -384,7 +499,8 @@ static Status expand_states(Expand *x)
         InstanceState *s = &x->states[x->n_states++];
 
         TRY(keep(x, from->name, &s->name));
-        s->format = x->in->kv_format;
+        s->kind = from->kind;
+        s->format = from->kind == STATE_PAGED ? x->in->kv_format : DT_F32;
         s->n_parts = from->n_parts;
         for (uint32_t k = 0; k < from->n_parts; k++) {
             int64_t heads, width;
@@ -500,7 +616,7 @@ static bool node_equal(const InstanceNode *a, const InstanceNode *b)
 
 static bool state_equal(const InstanceState *a, const InstanceState *b)
 {
-    bool same = a->format == b->format && a->n_parts == b->n_parts && strcmp(a->name, b->name) == 0;
+    bool same = a->kind == b->kind && a->format == b->format && a->n_parts == b->n_parts && strcmp(a->name, b->name) == 0;
 
     for (uint32_t i = 0; same && i < a->n_parts; i++)
         same = a->parts[i].heads == b->parts[i].heads && a->parts[i].width == b->parts[i].width;

@@ -22,6 +22,7 @@ typedef struct StepInput {
     const int32_t *seq_start;   /* [seqs + 1] first row of each sequence */
     const int32_t *block_table; /* [seqs][max_blocks] physical block of each logical block */
     const int32_t *out_rows;    /* [outs] rows whose logits are wanted, ascending */
+    const int32_t *state_slots; /* [seqs] where each sequence's recurrent states are; NULL when the model has none */
 } StepInput;
 
 typedef enum {
@@ -32,6 +33,7 @@ typedef enum {
     STEP_SEQ_START,
     STEP_BLOCK_TABLE,
     STEP_OUT_ROWS,
+    STEP_STATE_SLOTS,
     STEP_TABLES
 } StepTable;
 const char *step_table_name(StepTable t);

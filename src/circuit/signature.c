@@ -53,6 +53,12 @@ static const char *const rope_styles[] = {"neox", "interleaved", NULL};
 
 static const char *const router_scores[] = {"softmax", "sigmoid", NULL};
 
+/* Where the gate multiplies: the normed row, or the row to be normed. */
+static const char *const gate_places[] = {"behind", "before", NULL};
+
+/* What a vector of decays holds: A_log, or -e^A_log worked out already. */
+static const char *const decay_forms[] = {"log", "value", NULL};
+
 static const OpDef ops[OP_COUNT] = {
     [OP_EMBED] = {.kind = OP_EMBED,
                   .name = "embed",
@@ -159,6 +165,88 @@ static const OpDef ops[OP_COUNT] = {
                           .n_weights = 2,
                           .weights = {EXPERT_MATRIX("weight"), OPTIONAL_EXPERT_VECTOR("bias")}},
     [OP_BLEND] = {.kind = OP_BLEND, .name = "blend", .n_in = 2, .n_out = 1},
+    [OP_CONCAT] = {.kind = OP_CONCAT,
+                   .name = "concat",
+                   .n_in = 2,
+                   .n_out = 1,
+                   .n_params = 1,
+                   .params = {INT_OR("groups", 1)}},
+    [OP_RELU2] = {.kind = OP_RELU2, .name = "relu2", .n_in = 1, .n_out = 1},
+    [OP_L2_NORM] = {.kind = OP_L2_NORM,
+                    .name = "l2_norm",
+                    .n_in = 1,
+                    .n_out = 1,
+                    .n_params = 2,
+                    .params = {FLOAT("eps"), INT("group")}},
+    /* The weight has a group's elements, or the whole row's. */
+    [OP_GATED_RMS_NORM] = {.kind = OP_GATED_RMS_NORM,
+                           .name = "gated_rms_norm",
+                           .n_in = 2,
+                           .n_out = 1,
+                           .n_weights = 1,
+                           .weights = {VECTOR("weight")},
+                           .n_params = 3,
+                           .params = {FLOAT("eps"), INT("group"), ENUM("gate", gate_places)}},
+    /* The state keeps the taps - 1 rows before the next one. Weight [channels][taps], the last tap meets the row. */
+    [OP_CONV1D_UPDATE] = {.kind = OP_CONV1D_UPDATE,
+                          .name = "conv1d_update",
+                          .n_in = 1,
+                          .n_out = 1,
+                          .n_weights = 2,
+                          .weights = {VECTOR("weight"), OPTIONAL_VECTOR("bias")},
+                          .n_params = 1,
+                          .params = {INT("taps")},
+                          .reads_state = true,
+                          .writes_state = true},
+    [OP_GDN_GATES] = {.kind = OP_GDN_GATES,
+                      .name = "gdn_gates",
+                      .n_in = 2,
+                      .n_out = 1,
+                      .n_weights = 2,
+                      .weights = {VECTOR("a_log"), VECTOR("dt_bias")},
+                      .n_params = 1,
+                      .params = {ENUM("decay", decay_forms)}},
+    /* A head's state S [k_dim][v_dim]: S' = decay S, S = S' + k (beta (v - S'^T k))^T, y = scale S^T q. Neighbouring
+     * value heads share a key head. */
+    [OP_GDN_RECURRENCE] = {.kind = OP_GDN_RECURRENCE,
+                           .name = "gdn_recurrence",
+                           .n_in = 4,
+                           .n_out = 1,
+                           .n_params = 5,
+                           .params = {INT("k_heads"), INT("v_heads"), INT("k_dim"), INT("v_dim"), FLOAT("scale")},
+                           .reads_state = true,
+                           .writes_state = true},
+    /* d = softplus(dt + dt_bias); a head's state S [head_dim][state_dim]: S = e^(-e^a_log d) S + d x B^T,
+     * y = S C + skip x. Neighbouring heads share the B and C of a group. */
+    [OP_SSM_UPDATE] = {.kind = OP_SSM_UPDATE,
+                       .name = "ssm_update",
+                       .n_in = 2,
+                       .n_out = 1,
+                       .n_weights = 3,
+                       .weights = {VECTOR("a_log"), VECTOR("dt_bias"), VECTOR("skip")},
+                       .n_params = 5,
+                       .params = {INT("n_heads"), INT("head_dim"), INT("n_groups"), INT("state_dim"),
+                                  ENUM("decay", decay_forms)},
+                       .reads_state = true,
+                       .writes_state = true},
+    [OP_LATENT_WRITE] = {.kind = OP_LATENT_WRITE,
+                         .name = "latent_write",
+                         .n_in = 2,
+                         .n_out = 0,
+                         .n_params = 2,
+                         .params = {INT("latent_dim"), INT("rope_dim")},
+                         .writes_state = true},
+    /* in0 [n_heads][nope_dim], in1 [n_heads][rope_dim]; kv_b [n_heads][nope_dim + v_dim][latent_dim]. */
+    [OP_MLA_ATTENTION] = {.kind = OP_MLA_ATTENTION,
+                          .name = "mla_attention",
+                          .n_in = 2,
+                          .n_out = 1,
+                          .n_weights = 1,
+                          .weights = {MATRIX("kv_b")},
+                          .n_params = 6,
+                          .params = {FLOAT("scale"), INT("n_heads"), INT("nope_dim"), INT("rope_dim"), INT("v_dim"),
+                                     INT("latent_dim")},
+                          .reads_state = true},
 };
 
 const OpDef *op_def(OpKind kind)

@@ -234,7 +234,7 @@ static inline Model *fix_model(DType format, DType kv)
     "[hardware]\nname = \"cpu1\"\nvendor = \"cpu\"\narch = \"any\"\nbandwidth = 25\nactivation = \"f32\"\n"            \
     "launch_us = 1.0\n"
 
-enum { FIX_OBJECTS = 128, FIX_FILES = 16 };
+enum { FIX_OBJECTS = 1024, FIX_FILES = 16 };
 typedef struct Kernels {
     KernelRegistry reg;
     KernelTarget target;
