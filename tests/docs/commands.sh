@@ -1,6 +1,6 @@
 #!/bin/sh
 # commands.sh SOURCE_DIR BINARY_DIR | --self-test: the commands of the README and the book run as written, and print what
-# the page says they print. Those that need a model or a server are run by commands_model.sh and commands_server.sh.
+# the page says they print. Those that need more are run by commands_model.sh, commands_server.sh and commands_gpu.sh.
 # shellcheck disable=SC2016 # backquotes are Markdown here
 set -eu
 # shellcheck source-path=SCRIPTDIR source=../support/self_test.sh

@@ -3,7 +3,7 @@
 # In a page, what stands behind ``` says what a block is:
 #
 #   ```sh test            commands that must succeed, run by sh -eu
-#   ```sh test KIND       the same, for a script that has what KIND needs (model, server)
+#   ```sh test KIND       the same, for a script that has what KIND needs (model, server, gpu)
 #   ```text output        lines that the block before must have printed; a line "..." stands for anything
 #   ```LANG file=PATH     a file: it is written before the blocks behind it run
 #
