@@ -36,13 +36,14 @@ struct Model {
     StepShape widest;
     MemoryPlan memory;
     LoadPlan *load;
-    GpuBuf weights, kv, arena, tables, inputs;
+    GpuBuf weights, kv, arena, tables, inputs; /* kv: paged and recurrent states */
     uint64_t *state_at[4]; /* [part][state]: offset in kv */
     uint64_t *rope_at;     /* [rope]: offset in tables */
     uint64_t input_at[STEP_TABLES];
     BoundPlan plans[MAX_PLANS]; /* decode rungs, ascending; then extend */
     uint32_t n_plans;
     uint32_t vocab;
+    bool recurrent; /* some state is kept for each sequence */
 };
 
 /* ---- binding ---------------------------------------------------------------------------------------------------- */
@@ -245,8 +246,10 @@ static Status allocate(Model *m, Err *err)
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
+                const bool paged = b->states[s].kind == STATE_PAGED;
                 uint64_t bytes;
-                TRY(memory_state_bytes(&b->states[s], p, m->opt.kv_blocks, &bytes, err));
+                TRY(memory_state_bytes(&b->states[s], p, paged ? m->opt.kv_blocks : m->widest.max_seqs, &bytes, err));
+                m->recurrent |= !paged;
                 m->state_at[p][in->layers[l].state_base + s] = kv;
                 kv += bytes;
             }
@@ -262,7 +265,7 @@ static Status allocate(Model *m, Err *err)
         inputs += memory_input_bytes(&m->widest, t);
     }
     TRY(alloc_counted(m, weights, "weights", &m->weights, &sum, err));
-    TRY(alloc_counted(m, kv, "KV cache", &m->kv, &sum, err));
+    TRY(alloc_counted(m, kv, "KV cache and states", &m->kv, &sum, err));
     TRY(alloc_counted(m, arena, "activations", &m->arena, &sum, err));
     TRY(alloc_counted(m, tables, "rope tables", &m->tables, &sum, err));
     TRY(alloc_counted(m, inputs, "step inputs", &m->inputs, &sum, err));
@@ -336,9 +339,10 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
     for (uint32_t i = 0; i < m->n_plans; i++)
         TRY(bind_plan(m, &m->plans[i], err));
     log_info(log,
-             "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB activations, %.1f MiB tables; "
-             "allocated as predicted",
+             "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB states of %u sequences, "
+             "%.1f MiB activations, %.1f MiB tables; allocated as predicted",
              (double)m->memory.weights / 1048576, (double)m->memory.kv / 1048576, opt->kv_blocks,
+             (double)m->memory.states / 1048576, m->widest.max_seqs,
              (double)m->memory.activations / 1048576, (double)(m->memory.tables + m->memory.inputs) / 1048576);
     *out = m;
     m = NULL;
@@ -376,17 +380,17 @@ static Status bad_step(Err *err, const char *what, long long value, long long li
 }
 
 /* Every index that a kernel will follow is checked here, once. */
-static Status check_step(const Model *m, const StepInput *s, Err *err)
+static Status check_step(const Model *m, const StepShape *shape, const StepInput *s, Err *err)
 {
     uint32_t max_blocks = shape_max_blocks(&m->widest);
     int64_t slots = (int64_t)m->opt.kv_blocks * KV_BLOCK_TOKENS;
 
-    if (s->rows == 0 || s->rows > m->widest.max_rows)
-        return bad_step(err, "the number of rows", s->rows, (long long)m->widest.max_rows + 1);
+    if (s->rows == 0 || s->rows > shape->max_rows)
+        return bad_step(err, "the number of rows", s->rows, (long long)shape->max_rows + 1);
     if (s->seqs == 0 || s->seqs > m->opt.max_seqs || s->seqs > s->rows)
         return bad_step(err, "the number of sequences", s->seqs, (long long)m->opt.max_seqs + 1);
-    if (s->outs > s->rows || s->outs > m->widest.max_outs)
-        return bad_step(err, "the number of outputs", s->outs, (long long)m->widest.max_outs + 1);
+    if (s->outs > s->rows || s->outs > shape->max_outs)
+        return bad_step(err, "the number of outputs", s->outs, (long long)shape->max_outs + 1);
     if (s->seq_start[0] != 0 || s->seq_start[s->seqs] != (int32_t)s->rows)
         return bad_step(err, "the first or last sequence's start", s->seq_start[0], 1);
     for (uint32_t q = 0; q < s->seqs; q++) {
@@ -411,6 +415,9 @@ static Status check_step(const Model *m, const StepInput *s, Err *err)
                 return bad_step(err, "a KV block", phys, m->opt.kv_blocks);
         }
     }
+    for (uint32_t q = 0; m->recurrent && q < s->seqs; q++)
+        if (s->state_slots == NULL || s->state_slots[q] < 0 || s->state_slots[q] >= (int32_t)m->widest.max_seqs)
+            return bad_step(err, "a state slot", s->state_slots ? s->state_slots[q] : -1, m->widest.max_seqs);
     for (uint32_t o = 0; o < s->outs; o++)
         if (s->out_rows[o] < (o ? s->out_rows[o - 1] + 1 : 0) || s->out_rows[o] >= (int32_t)s->rows)
             return bad_step(err, "an output row", s->out_rows[o], s->rows);
@@ -430,7 +437,8 @@ static Status upload_inputs(Model *m, const StepInput *s, Err *err)
               {STEP_ROW_SEQ, s->row_seq, s->rows},
               {STEP_SEQ_START, s->seq_start, s->seqs + 1u},
               {STEP_BLOCK_TABLE, s->block_table, (size_t)s->seqs * shape_max_blocks(&m->widest)},
-              {STEP_OUT_ROWS, s->out_rows, s->outs}};
+              {STEP_OUT_ROWS, s->out_rows, s->outs},
+              {STEP_STATE_SLOTS, s->state_slots, m->recurrent ? s->seqs : 0}};
 
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
         if (in[i].n)
@@ -454,7 +462,7 @@ Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
     Status st = ST_OK;
     BoundPlan *bp = choose_plan(m, step);
 
-    TRY(check_step(m, step, err));
+    TRY(check_step(m, &bp->plan->shape, step, err));
     TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
     TRY(upload_inputs(m, step, err));
     uint32_t end = step->outs ? bp->n_launches : bp->head_at;
