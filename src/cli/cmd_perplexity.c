@@ -126,9 +126,6 @@ int cmd_perplexity(int argc, char **argv)
         TRY(err_set(&err, ST_INVALID,
                     "%s: %zu tokens are less than one window of %u; give a longer text or a smaller --ctx", a.file,
                     tokens.n, a.ctx));
-    if (tokenizer_vocab_size(l.tokenizer) > model_vocab(l.model))
-        TRY(err_set(&err, ST_FORMAT, "%s: the tokenizer has %zu tokens, the model %u; they do not belong together",
-                    l.path, tokenizer_vocab_size(l.tokenizer), model_vocab(l.model)));
     TRY(run(&l, &tokens, a.ctx, &sum, &count, &err));
     if (a.json)
         printf("{\"perplexity\": %.4f, \"tokens\": %llu, \"ctx\": %u}\n", exp(sum / (double)count),

@@ -246,6 +246,20 @@ done:
     return st;
 }
 
+/* An id that the tokenizer gives and the embedding lacks would be read from behind the table. */
+static Status check_vocabulary(const Loaded *l, Err *err)
+{
+    int64_t rows = 0;
+    size_t tokens = tokenizer_vocab_size(l->tokenizer);
+
+    instance_dim(l->in, "vocab", &rows);
+    if (tokens > (size_t)rows)
+        return err_set(err, ST_FORMAT,
+                       "%s: the tokenizer has %zu tokens, the embedding %lld rows; they do not belong together",
+                       l->path, tokens, (long long)rows);
+    return ST_OK;
+}
+
 /* ---- model ------------------------------------------------------------------------------------------------------ */
 
 static Status open_backend(Loaded *l, const Levers *levers, Err *err)
@@ -341,6 +355,8 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
     }
     if (opt->level == LOAD_TOKENIZER || opt->tokenizer)
         TRY(open_text(l, err));
+    if (l->tokenizer && l->in)
+        TRY(check_vocabulary(l, err));
     if (opt->level == LOAD_MODEL)
         TRY(open_model(l, levers, opt, err));
 done:
