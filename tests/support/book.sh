@@ -36,9 +36,11 @@ book_split() {
         inside && type != "" { print > out }' "$1"
 }
 
-# book_has EXPECTED ACTUAL: every line of EXPECTED, in order, among the lines of ACTUAL. Prints the first that is missing.
+# book_has EXPECTED ACTUAL: every line of EXPECTED, in order, among the lines of ACTUAL; blanks at an end do not count.
+# Prints the first that is missing.
 book_has() {
     awk '
+        { sub(/[ \t]+$/, "") }
         NR == FNR { if ($0 != "..." && $0 != "") want[++n] = $0; next }
         i < n && $0 == want[i + 1] { i++ }
         END { if (i < n) { print want[i + 1]; exit 1 } }' "$1" "$2"
