@@ -626,6 +626,12 @@ static Status set_default(Eval *ev, const ConfigRow *row, Value *out)
         return ST_OK; /* none */
     if (row->type == VALUE_LIST && row->n_items > 0)
         return default_list(ev, row, out);
+    if (ev->source == SOURCE_GGUF && row->tensor != NULL && ev->src->find != NULL) {
+        TensorDesc desc;
+
+        out->b = ev->src->find(ev->src->ctx, row->tensor, &desc);
+        return ST_OK;
+    }
     if (ev->source == SOURCE_GGUF && row->gguf_literal != NULL) {
         set_literal(out, row->gguf_literal);
         return ST_OK;

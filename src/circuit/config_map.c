@@ -35,7 +35,7 @@ static const char *const int_keys[] = {"key",          "gguf",     "gguf_count",
 static const char *const float_keys[] = {"key",  "gguf", "default", "default_rsqrt", "default_sqrt", "gguf_default",
                                          "null", "min",  "max",     "above",         "as",           "when",
                                          "off",  NULL};
-static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", NULL};
+static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", "gguf_tensor", NULL};
 static const char *const text_keys[] = {"key", "gguf", "default", "gguf_default", "names", "values", NULL};
 static const char *const layers_keys[] = {"key", "gguf", NULL};
 static const char *const list_keys[] = {"key", "gguf", "default", "values", "length", "by", NULL};
@@ -156,6 +156,7 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     TRY(read_expr(r, t, "default_rsqrt", &row->rsqrt));
     TRY(read_expr(r, t, "default_sqrt", &row->sqrt));
     TRY(read_literal(r, t, "gguf_default", row, &row->gguf_literal));
+    TRY(read_str(r, t, "gguf_tensor", &row->tensor));
     TRY(read_str(r, t, "fraction", &row->fraction));
     if (row->fraction != NULL && row->expr == NULL)
         return read_err(r, t, "%s: 'fraction' is of a default that is an expression", row->name);
@@ -397,8 +398,8 @@ done:
 
 static Status read_file(MapReader *m)
 {
-    static const char *const own_keys[] = {"use", "match", "dim",   "int",     "float",   "switch", "text", "list",
-                                           "ids", "rope",  "check", "ignored", "refused", "gguf",   NULL};
+    static const char *const own_keys[] = {"use",    "match", "dim",  "int",   "float",   "switch",  "text", "list",
+                                           "layers", "ids",   "rope", "check", "ignored", "refused", "gguf", NULL};
     static const char *const gguf_keys[] = {"groups", "ignored", "refused", NULL};
     static const char *const ids_keys[] = {"bos", "eos", NULL};
     const TomlNode *root = &m->r.toml->root, *gguf, *ids;

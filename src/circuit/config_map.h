@@ -19,6 +19,7 @@ typedef struct ConfigRow {
     const TomlNode *literal, *gguf_literal, *null_value, *off;
     const Expr *expr, *sqrt, *rsqrt, *needs, *when; /* default = expression, its root, 1 / root; its condition */
     const char *fraction;   /* a float row: the default is the whole part of expression * fraction; or NULL */
+    const char *tensor;     /* a switch in GGUF: on when this tensor is there; or NULL */
     double min, max, above; /* of a value that is given: min <= v <= max, v > above */
     RowAs as;
     const TomlNode *names; /* text: from the checkpoint's word to ours; NULL for none */
