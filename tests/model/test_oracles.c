@@ -8,7 +8,31 @@
 static const ModelOptions options = {
     .max_rows = 64, .max_outs = 64, .max_seqs = 4, .max_len = 128, .kv_blocks = 16, .batch_invariant = true};
 
-static void check_plan(const char *path, const char *dir, const char *hw, DType kv, double bound)
+/* Prompt rows that are off by more than the bound; the largest error of the others in *far. */
+static uint32_t rows_off(const float *got, const GoldenFile *g, double bound, double *far)
+{
+    float top = 0;
+    uint32_t off = 0;
+
+    *far = 0;
+    for (size_t i = 0; i < (size_t)g->n * g->vocab; i++)
+        top = fmaxf(top, fabsf(g->logits[i]));
+    for (uint32_t r = 0; r < g->n; r++) {
+        double worst = 0;
+        for (size_t i = (size_t)r * g->vocab; i < (size_t)(r + 1) * g->vocab; i++) {
+            double d = fabs((double)got[i] - (double)g->logits[i]) / (double)top;
+            worst = isnan(d) ? INFINITY : fmax(worst, d);
+        }
+        if (worst > bound)
+            off++;
+        else
+            *far = fmax(*far, worst);
+    }
+    return off;
+}
+
+/* flips: prompt rows that may be off, because rounding takes a row to another expert. */
+static void check_plan_flips(const char *path, const char *dir, const char *hw, DType kv, double bound, uint32_t flips)
 {
     if (!class_runs(hw))
         return;
@@ -21,9 +45,11 @@ static void check_plan(const char *path, const char *dir, const char *hw, DType 
     assert_int_equal(model_vocab(m.model), g.vocab);
     assert_int_equal(solo_new(&solo, m.model, &e), ST_OK);
     assert_int_equal(solo_append(solo, g.ids, g.n, got, &e), ST_OK);
-    double far = worst_error(got, g.logits, (size_t)g.n * g.vocab);
-    if (!(far <= bound))
-        fail_msg("%s on %s: prefill is off by %g, bound %g", path, hw, far, bound);
+    double far;
+    uint32_t off = rows_off(got, &g, bound, &far);
+    if (off > flips)
+        fail_msg("%s on %s: prefill is off by %g, bound %g, in %u of %u rows", path, hw,
+                 worst_error(got, g.logits, (size_t)g.n * g.vocab), bound, off, g.n);
     memcpy(got, got + (size_t)(g.n - 1) * g.vocab, sizeof(float) * g.vocab);
     for (uint32_t i = 1; i < g.n_decode; i++)
         assert_int_equal(solo_append(solo, g.decode_ids + i - 1, 1, got + (size_t)i * g.vocab, &e), ST_OK);
@@ -36,16 +62,57 @@ static void check_plan(const char *path, const char *dir, const char *hw, DType 
     golden_close(&g);
 }
 
+static void check_plan(const char *path, const char *dir, const char *hw, DType kv, double bound)
+{
+    check_plan_flips(path, dir, hw, kv, bound, 0);
+}
+
+/* What each layer leaves against hidden_1 .. of the golden file, where hidden_0 is the embedding; the last one is behind
+ * the final norm and has no counterpart here. Says which layer is the first that is off. */
+static void check_hidden(const char *path, const char *dir, const Instance *in, const float *hidden, uint32_t n,
+                         double bound)
+{
+    WeightStore *s = NULL;
+    char full[1024], name[32], *bytes;
+    size_t len;
+    Err e;
+
+    snprintf(full, sizeof full, "%s/tests/data/%s/golden.safetensors", METRALE_SOURCE_DIR, dir);
+    assert_int_equal(file_read(full, 1 << 24, &bytes, &len, &e), ST_OK);
+    assert_int_equal(store_safetensors_parse(&s, bytes, len, full, &e), ST_OK);
+    for (uint32_t l = 0; l + 1 < in->n_layers; l++) {
+        uint64_t rows;
+        snprintf(name, sizeof name, "hidden_%u", l + 1);
+        if (store_find(s, name) == NULL)
+            continue;
+        float *want = golden_tensor(s, name, &rows);
+        size_t count = (size_t)n * store_find(s, name)->dims[1];
+        double far = worst_error(hidden + l * count, want, count);
+        free(want);
+        if (!(far <= bound))
+            fail_msg("%s: layer %u (%s) is the first that is off, by %g, bound %g", path, l,
+                     in->blocks[in->layers[l].block].name, far, bound);
+    }
+    store_free(s);
+    free(bytes);
+}
+
 static void check_reference(const char *path, const char *dir, double bound)
 {
     GoldenFile g = golden_open(dir);
     OpenModel m = open_instance(path, DT_F32);
     Reference *ref;
     float *got = malloc(sizeof(float) * g.vocab * (g.n + g.n_decode));
+    int64_t width = 0;
     Err e;
 
+    assert_true(instance_dim(m.in, "hidden", &width));
+    float *hidden = malloc(sizeof(float) * (size_t)width * g.n * m.in->n_layers);
+    assert_non_null(hidden);
     assert_int_equal(reference_new(&ref, m.in, m.store, 64, &e), ST_OK);
-    assert_int_equal(reference_forward(ref, g.ids, g.n, got, NULL, &e), ST_OK);
+    assert_int_equal(reference_forward(ref, g.ids, g.n, got, hidden, &e), ST_OK);
+    check_hidden(path, dir, m.in, hidden, g.n, bound);
+    free(hidden);
     double far = worst_error(got, g.logits, (size_t)g.n * g.vocab);
     if (!(far <= bound))
         fail_msg("%s by the reference: prefill is off by %g, bound %g", path, far, bound);
@@ -61,16 +128,30 @@ static void check_reference(const char *path, const char *dir, double bound)
     golden_close(&g);
 }
 
+/* In two models one prompt token's second and third best expert are so close that rounding keys and values to bf16
+ * exchanges them: gpt_oss at token 20 of layer 2, where they are 0.002 apart, and olmoe at token 2 of layer 2, where
+ * they are 0.007 apart. The same models in double with keys and values rounded to bf16 are off by the same 0.144 and
+ * 0.111 in that row, and by at most 0.0081 and 0.0026 in the others. */
+typedef struct Oracle {
+    const char *name;
+    uint32_t bf16_flips;
+} Oracle;
+static const Oracle oracles[] = {{"llama", 0},      {"llama3-rope", 0}, {"mistral", 0}, {"qwen2", 0},  {"qwen3", 0},
+                                 {"qwen3-yarn", 0}, {"granite", 0},     {"olmoe", 1},   {"gemma3", 0}, {"qwen3_moe", 0},
+                                 {"glm4_moe", 0},   {"minimax_m2", 0},  {"gpt_oss", 1}};
+enum { ORACLES = sizeof oracles / sizeof *oracles };
+
 /* One test for each oracle: the reference, and both classes with f32 and bf16 KV. */
 static void check_oracle(void **state)
 {
+    const Oracle *o = *state;
     char dir[64];
-    snprintf(dir, sizeof dir, "oracles/%s", (const char *)*state);
+    snprintf(dir, sizeof dir, "oracles/%s", o->name);
     check_reference(dir, dir, 1e-5);
     check_plan(dir, dir, "avx2", DT_F32, 1e-4);
     check_plan(dir, dir, "avx512", DT_F32, 1e-4);
-    check_plan(dir, dir, "avx2", DT_BF16, 2e-2);
-    check_plan(dir, dir, "avx512", DT_BF16, 2e-2);
+    check_plan_flips(dir, dir, "avx2", DT_BF16, 2e-2, o->bf16_flips);
+    check_plan_flips(dir, dir, "avx512", DT_BF16, 2e-2, o->bf16_flips);
 }
 
 /* name: of the folder after gguf-. */
@@ -123,17 +204,27 @@ static void oracles__a_sharded_checkpoint_loads_like_a_whole_one(void **state)
     check_plan("weights/sharded-llama", "weights/sharded-llama", "avx2", DT_F32, 1e-4);
 }
 
+static void oracles__experts_of_a_gguf_file_are_three_dimensional(void **state)
+{
+    const char *dir = "formats/gguf-q4_0-qwen3moe", *file = "formats/gguf-q4_0-qwen3moe/model.gguf";
+
+    (void)state;
+    check_reference(file, dir, 1e-5);
+    check_plan(file, dir, "avx2", DT_F32, 6e-2);
+    check_plan(file, dir, "avx512", DT_F32, 6e-2);
+}
+
 int main(void)
 {
-    static const char *const names[] = {"llama", "llama3-rope", "mistral", "qwen2", "qwen3", "qwen3-yarn"};
-    struct CMUnitTest tests[6 + 4] = {
-        [6] = cmocka_unit_test(oracles__float_ggufs_are_exact_and_rows_of_q_and_k_are_put_in_order),
-        [7] = cmocka_unit_test(oracles__block_formats_decode_exactly_and_run_with_8_bit_activations),
-        [8] = cmocka_unit_test(oracles__every_gguf_type_decodes_exactly),
-        [9] = cmocka_unit_test(oracles__a_sharded_checkpoint_loads_like_a_whole_one),
+    struct CMUnitTest tests[ORACLES + 5] = {
+        [ORACLES + 0] = cmocka_unit_test(oracles__float_ggufs_are_exact_and_rows_of_q_and_k_are_put_in_order),
+        [ORACLES + 1] = cmocka_unit_test(oracles__block_formats_decode_exactly_and_run_with_8_bit_activations),
+        [ORACLES + 2] = cmocka_unit_test(oracles__every_gguf_type_decodes_exactly),
+        [ORACLES + 3] = cmocka_unit_test(oracles__a_sharded_checkpoint_loads_like_a_whole_one),
+        [ORACLES + 4] = cmocka_unit_test(oracles__experts_of_a_gguf_file_are_three_dimensional),
     };
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < ORACLES; i++)
         tests[i] = (struct CMUnitTest){
-            .name = names[i], .test_func = check_oracle, .initial_state = (void *)(uintptr_t)names[i]};
+            .name = oracles[i].name, .test_func = check_oracle, .initial_state = (void *)(uintptr_t)&oracles[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

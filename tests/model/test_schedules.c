@@ -147,6 +147,14 @@ SCHEDULE_TEST(schedules__biases_give_solo_bits, "oracles/qwen2", DT_BF16)
 SCHEDULE_TEST(schedules__q8_0_weights_give_solo_bits, "formats/gguf-q8_0-llama/model.gguf", DT_BF16)
 SCHEDULE_TEST(schedules__q4_0_weights_give_solo_bits, "formats/gguf-q4_0-llama/model.gguf", DT_BF16)
 SCHEDULE_TEST(schedules__q4_1_weights_give_solo_bits, "formats/gguf-q4_1-llama/model.gguf", DT_BF16)
+SCHEDULE_TEST(schedules__multipliers_give_solo_bits, "oracles/granite", DT_BF16)
+SCHEDULE_TEST(schedules__two_ropes_and_windows_give_solo_bits, "oracles/gemma3", DT_BF16)
+SCHEDULE_TEST(schedules__experts_by_softmax_give_solo_bits, "oracles/olmoe", DT_BF16)
+SCHEDULE_TEST(schedules__experts_renormalised_give_solo_bits, "oracles/qwen3_moe", DT_F32)
+SCHEDULE_TEST(schedules__dense_then_shared_experts_give_solo_bits, "oracles/glm4_moe", DT_BF16)
+SCHEDULE_TEST(schedules__experts_by_biased_sigmoids_give_solo_bits, "oracles/minimax_m2", DT_BF16)
+SCHEDULE_TEST(schedules__sinks_and_clamped_experts_give_solo_bits, "oracles/gpt_oss", DT_BF16)
+SCHEDULE_TEST(schedules__q4_0_experts_give_solo_bits, "formats/gguf-q4_0-qwen3moe/model.gguf", DT_BF16)
 
 int main(void)
 {
@@ -158,6 +166,14 @@ int main(void)
         cmocka_unit_test(schedules__q8_0_weights_give_solo_bits),
         cmocka_unit_test(schedules__q4_0_weights_give_solo_bits),
         cmocka_unit_test(schedules__q4_1_weights_give_solo_bits),
+        cmocka_unit_test(schedules__multipliers_give_solo_bits),
+        cmocka_unit_test(schedules__two_ropes_and_windows_give_solo_bits),
+        cmocka_unit_test(schedules__experts_by_softmax_give_solo_bits),
+        cmocka_unit_test(schedules__experts_renormalised_give_solo_bits),
+        cmocka_unit_test(schedules__dense_then_shared_experts_give_solo_bits),
+        cmocka_unit_test(schedules__experts_by_biased_sigmoids_give_solo_bits),
+        cmocka_unit_test(schedules__sinks_and_clamped_experts_give_solo_bits),
+        cmocka_unit_test(schedules__q4_0_experts_give_solo_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
