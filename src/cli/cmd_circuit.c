@@ -224,8 +224,9 @@ static Status memory(const Args *a, const Loaded *l, Err *err)
     n++;
     TRY(memory_predict(&m, (const Plan *const *)plans, n, blocks, err));
     if (a->json) {
-        TRY(print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)m.weights, "kv",
-                                 (json_int_t)m.kv, "activations", (json_int_t)m.activations, "tables",
+        TRY(print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)m.weights,
+                                 "kv", (json_int_t)m.kv, "states", (json_int_t)m.states, "state_bytes",
+                                 (json_int_t)m.state_bytes, "activations", (json_int_t)m.activations, "tables",
                                  (json_int_t)m.tables, "inputs", (json_int_t)m.inputs, "total", (json_int_t)m.total,
                                  "kv_block_bytes", (json_int_t)m.kv_block_bytes, "converted", (json_int_t)m.converted),
                        err));
@@ -233,6 +234,7 @@ static Status memory(const Args *a, const Loaded *l, Err *err)
     }
     printf("weights      %14" PRIu64 "  (%" PRIu64 " widened at load)\n", m.weights, m.converted);
     printf("kv cache     %14" PRIu64 "  %u blocks of %" PRIu64 "\n", m.kv, blocks, m.kv_block_bytes);
+    printf("states       %14" PRIu64 "  %" PRIu64 " for each sequence\n", m.states, m.state_bytes);
     printf("activations  %14" PRIu64 "\n", m.activations);
     printf("rope tables  %14" PRIu64 "\n", m.tables);
     printf("step inputs  %14" PRIu64 "\n", m.inputs);

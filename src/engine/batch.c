@@ -13,12 +13,13 @@ Status batch_init(Batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_l
                   .seq_start = calloc(max_seqs + 1u, sizeof(int32_t)),
                   .block_table = calloc(max_seqs, max_blocks * sizeof(int32_t)),
                   .out_rows = calloc(max_seqs, sizeof(int32_t)),
+                  .state_slots = calloc(max_seqs, sizeof(int32_t)),
                   .sequences = calloc(max_seqs, sizeof(Sequence *)),
                   .max_blocks = max_blocks};
 
     *b = made;
     if (!b->tokens || !b->positions || !b->slots || !b->row_seq || !b->seq_start || !b->block_table || !b->out_rows ||
-        !b->sequences) {
+        !b->state_slots || !b->sequences) {
         batch_release(b);
         return err_set(err, ST_NOMEM, "out of memory for the tables of a step of %u rows and %u sequences", max_rows,
                        max_seqs);
@@ -35,6 +36,7 @@ void batch_release(Batch *b)
     free(b->seq_start);
     free(b->block_table);
     free(b->out_rows);
+    free(b->state_slots);
     free(b->sequences);
     *b = (Batch){0};
 }
@@ -44,6 +46,7 @@ static void add_sequence(Batch *b, Sequence *q)
     const uint32_t seq = b->seqs++;
 
     b->sequences[seq] = q;
+    b->state_slots[seq] = q->state_slot;
     memcpy(b->block_table + (size_t)seq * b->max_blocks, q->table.blocks, q->table.n * sizeof *q->table.blocks);
     for (uint32_t i = 0; i < q->rows; i++) {
         uint32_t row = b->rows++, position = q->n_kv + i;
@@ -68,6 +71,6 @@ void batch_fill(Batch *b, const SequenceList *running)
 
 StepInput batch_input(const Batch *b)
 {
-    return (StepInput){b->rows,  b->seqs,    b->outs,      b->tokens,      b->positions,
-                       b->slots, b->row_seq, b->seq_start, b->block_table, b->out_rows};
+    return (StepInput){b->rows,    b->seqs,      b->outs,        b->tokens,   b->positions,  b->slots,
+                       b->row_seq, b->seq_start, b->block_table, b->out_rows, b->state_slots};
 }

@@ -9,7 +9,7 @@ typedef struct Batch {
     int32_t *tokens, *positions, *slots, *row_seq; /* [max_rows] */
     int32_t *seq_start;                            /* [max_seqs + 1] */
     int32_t *block_table;                          /* [max_seqs][max_blocks] */
-    int32_t *out_rows;                             /* [max_seqs] */
+    int32_t *out_rows, *state_slots;               /* [max_seqs] */
     Sequence **sequences;                          /* [max_seqs]: of each of seqs */
     uint32_t max_blocks;
 } Batch;

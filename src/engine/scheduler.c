@@ -8,9 +8,13 @@
  * answer so far has become part of its prompt. Each sequence alone fits into the pool, so the oldest always gets on and
  * every sequence ends.
  *
+ * A running sequence has a state slot for as long as it runs. What the last owner left there needs no clearing: a
+ * sequence begins, and begins again after a preemption, at position 0, where a model takes the state for zeros.
+ *
  * The number of running sequences is bounded by rows, outputs and sequences of a step alike: then each decoding one has
  * a row and an output in each step, and nothing has to be bounded again further down. */
 #include "engine/scheduler.h"
+#include <stdlib.h>
 
 _Static_assert((int)KV_BLOCKS_TOKENS == (int)KV_BLOCK_TOKENS, "pool and plan must agree on the size of a block");
 
@@ -28,6 +32,13 @@ Status scheduler_init(Scheduler *s, const StepRunner *bounds, uint32_t queue_len
     TRY(kv_blocks_new(&s->kv, bounds->kv_blocks, err));
     TRY(sequence_list_init(&s->running, places, err));
     TRY(sequence_list_init(&s->waiting, queue_len + places, err)); /* preempted ones come on top of the queue */
+    s->free_slots = calloc(places, sizeof *s->free_slots);
+    if (s->free_slots == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for %u state slots", places));
+    while (s->n_free_slots < places) {
+        s->free_slots[s->n_free_slots] = (int32_t)(places - 1 - s->n_free_slots);
+        s->n_free_slots++;
+    }
 done:
     if (st != ST_OK)
         scheduler_release(s);
@@ -39,6 +50,7 @@ void scheduler_release(Scheduler *s)
     sequence_list_release(&s->running);
     sequence_list_release(&s->waiting);
     kv_blocks_free(s->kv);
+    free(s->free_slots);
     *s = (Scheduler){0};
 }
 
@@ -46,6 +58,9 @@ Sequence *scheduler_remove(Scheduler *s, SequenceList *list, uint32_t at)
 {
     Sequence *q = sequence_list_remove(list, at);
     kv_blocks_give(s->kv, &q->table);
+    if (q->state_slot >= 0)
+        s->free_slots[s->n_free_slots++] = q->state_slot;
+    q->state_slot = -1;
     q->n_kv = 0;
     q->rows = 0;
     return q;
@@ -85,6 +100,7 @@ static bool admit(Scheduler *s)
         q->starved = true;
         return false;
     }
+    q->state_slot = s->free_slots[--s->n_free_slots];
     sequence_list_insert(&s->running, s->running.n, sequence_list_remove(&s->waiting, 0));
     return true;
 }

@@ -9,6 +9,8 @@
 typedef struct Scheduler {
     KvBlocks *kv;
     SequenceList waiting, running;
+    int32_t *free_slots; /* state slots of no running sequence, a stack; there is one for each place in running */
+    uint32_t n_free_slots;
     uint32_t max_rows;
     uint64_t preemptions;
 } Scheduler;
@@ -18,6 +20,6 @@ void scheduler_release(Scheduler *s); /* the lists must be empty */
 
 /* Sets `rows` of each running sequence for the next step. Admits and preempts. */
 void scheduler_pick(Scheduler *s);
-/* Takes sequence `at` out of its list; its blocks are free at once. */
+/* Takes sequence `at` out of its list; its blocks and its state slot are free at once. */
 Sequence *scheduler_remove(Scheduler *s, SequenceList *list, uint32_t at);
 #endif

@@ -67,6 +67,7 @@ Status sequence_new(Sequence **out, Stream **reader, const GenRequest *req, cons
     if (q == NULL)
         return err_set(err, ST_NOMEM, "out of memory for a request");
     q->n_prompt = q->n_tokens = req->n_prompt;
+    q->state_slot = -1;
     q->limit = token_limit(req, bounds);
     q->want_logprobs = req->want_logprobs;
     q->n_top = !req->want_logprobs ? 0 : req->n_top_logprobs < bounds->vocab ? req->n_top_logprobs : bounds->vocab;

@@ -14,6 +14,7 @@ typedef struct Sequence {
     uint32_t n_kv;  /* leading tokens whose KV is in the pool */
     uint32_t rows;  /* of the next step */
     KvTable table;
+    int32_t state_slot; /* of the running sequence's recurrent states; -1: none */
     bool starved;     /* no host memory for its table: it must end */
     TokenEvent event; /* the step's result, not delivered yet */
     Err why;          /* sentence of a last event that is no ordinary end */

@@ -17,19 +17,21 @@ uint64_t memory_input_bytes(const StepShape *s, StepTable t)
         n = (uint64_t)s->max_seqs * shape_max_blocks(s);
     else if (t == STEP_OUT_ROWS)
         n = s->max_outs;
+    else if (t == STEP_STATE_SLOTS)
+        n = s->max_seqs;
     return aligned(n * sizeof(int32_t), 64);
 }
 
-Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t kv_blocks, uint64_t *bytes, Err *err)
+Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err)
 {
     const InstanceStatePart *p = &s->parts[part];
-    uint64_t token;
+    uint64_t one;
 
-    if (!dtype_row_bytes(s->format, (uint64_t)p->heads * p->width, &token) ||
-        __builtin_mul_overflow(token, (uint64_t)KV_BLOCK_TOKENS, &token) ||
-        __builtin_mul_overflow(token, (uint64_t)kv_blocks, bytes))
-        return err_set(err, ST_INVALID, "state %s.%s: %u blocks do not fit in memory arithmetic; ask for fewer",
-                       s->name, p->name, kv_blocks);
+    if (!dtype_row_bytes(s->format, (uint64_t)p->heads * p->width, &one) ||
+        __builtin_mul_overflow(one, (uint64_t)(s->kind == STATE_PAGED ? KV_BLOCK_TOKENS : 1), &one) ||
+        __builtin_mul_overflow(one, (uint64_t)count, bytes))
+        return err_set(err, ST_INVALID, "state %s.%s: %u of them do not fit in memory arithmetic; ask for fewer",
+                       s->name, p->name, count);
     *bytes = aligned(*bytes, 256);
     return ST_OK;
 }
@@ -50,27 +52,28 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
     TRY(load_plan_new(&lp, plans, n_plans, err));
     m.weights = lp->bytes;
     m.converted = lp->converted;
+    for (size_t i = 0; i < n_plans; i++) {
+        m.activations = plans[i]->arena_bytes > m.activations ? plans[i]->arena_bytes : m.activations;
+        shape_widen(&most, &plans[i]->shape);
+    }
     for (uint32_t l = 0; l < in->n_layers; l++) {
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
-                uint64_t bytes, token = 0;
-                TRY(memory_state_bytes(&b->states[s], p, kv_blocks, &bytes, err));
-                m.kv += bytes;
+                const bool paged = b->states[s].kind == STATE_PAGED;
+                uint64_t bytes, one = 0;
+                TRY(memory_state_bytes(&b->states[s], p, paged ? kv_blocks : most.max_seqs, &bytes, err));
                 dtype_row_bytes(b->states[s].format,
-                                (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width, &token);
-                m.kv_block_bytes += token * KV_BLOCK_TOKENS;
+                                (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width, &one);
+                *(paged ? &m.kv : &m.states) += bytes;
+                *(paged ? &m.kv_block_bytes : &m.state_bytes) += one * (paged ? KV_BLOCK_TOKENS : 1);
             }
-    }
-    for (size_t i = 0; i < n_plans; i++) {
-        m.activations = plans[i]->arena_bytes > m.activations ? plans[i]->arena_bytes : m.activations;
-        shape_widen(&most, &plans[i]->shape);
     }
     for (uint32_t i = 0; i < in->n_ropes; i++)
         m.tables += memory_rope_bytes(&in->ropes[i], most.max_len);
     for (StepTable t = 0; t < STEP_TABLES; t++)
         m.inputs += memory_input_bytes(&most, t);
-    m.total = m.weights + m.kv + m.activations + m.tables + m.inputs;
+    m.total = m.weights + m.kv + m.states + m.activations + m.tables + m.inputs;
     *out = m;
 done:
     load_plan_free(lp);

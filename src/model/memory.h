@@ -6,9 +6,10 @@
 #include "core/arena.h"
 
 typedef struct MemoryPlan {
-    uint64_t weights, kv, activations, tables, inputs, total; /* bytes */
-    uint64_t kv_block_bytes;                                  /* of one block of 16 tokens over all layers */
-    uint64_t converted;                                       /* weight bytes whose format is widened at load */
+    uint64_t weights, kv, states, activations, tables, inputs, total; /* bytes; states: of sequences */
+    uint64_t kv_block_bytes;                                          /* of one block of 16 tokens over all layers */
+    uint64_t state_bytes;                                             /* of one sequence over all layers */
+    uint64_t converted;                                               /* weight bytes whose format is widened at load */
 } MemoryPlan;
 
 /* plans: all plans of the model (decode rungs and extend), same instance. */
@@ -16,7 +17,8 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
 
 /* The pieces, each rounded up to its alignment; model_new lays memory out with the same functions. */
 uint64_t memory_input_bytes(const StepShape *widest, StepTable t);
-Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t kv_blocks, uint64_t *bytes, Err *err);
+/* count: blocks of a paged state, slots of a recurrent one; there is a slot for each sequence of the widest step. */
+Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err);
 uint64_t memory_rope_bytes(const RopeSpec *r, uint32_t max_len);
 
 static inline uint32_t shape_max_blocks(const StepShape *s)

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PLANS = 16 };
-
 /* One resolved launch. Its arguments are n_args slots of the plan's pool. */
 typedef struct BoundLaunch {
     const PlanStep *step;
@@ -37,10 +35,10 @@ struct Model {
     MemoryPlan memory;
     LoadPlan *load;
     GpuBuf weights, kv, arena, tables, inputs; /* kv: paged and recurrent states */
-    uint64_t *state_at[4]; /* [part][state]: offset in kv */
-    uint64_t *rope_at;     /* [rope]: offset in tables */
+    uint64_t *state_at[4];                     /* [part][state]: offset in kv */
+    uint64_t *rope_at;                         /* [rope]: offset in tables */
     uint64_t input_at[STEP_TABLES];
-    BoundPlan plans[MAX_PLANS]; /* decode rungs, ascending; then extend */
+    BoundPlan plans[MODEL_MAX_PLANS]; /* decode rungs, ascending; then extend */
     uint32_t n_plans;
     uint32_t vocab;
     bool recurrent; /* some state is kept for each sequence */
@@ -202,20 +200,30 @@ done:
 
 /* ---- start ------------------------------------------------------------------------------------------------------ */
 
+uint32_t model_shapes(const ModelOptions *o, StepShape *out, uint32_t n)
+{
+    uint32_t have = 0;
+
+    for (uint32_t rung = 1, last = 0; last < o->max_seqs && have < MODEL_MAX_PLANS - 1; last = rung, rung *= 2, have++)
+        if (have < n)
+            out[have] = (StepShape){SHAPE_DECODE, last + 1, rung, rung, rung, o->max_len};
+    if (have < n)
+        out[have] = (StepShape){SHAPE_EXTEND, 1, o->max_rows, o->max_seqs, o->max_outs, o->max_len};
+    return have + 1;
+}
+
 static Status lower_all(Model *m, const FamilySet *fs, Err *err)
 {
     Status st = ST_OK;
-    const ModelOptions *o = &m->opt;
-    LowerOptions lo = {.batch_invariant = o->batch_invariant, .levers = o->levers};
+    LowerOptions lo = {.batch_invariant = m->opt.batch_invariant, .levers = m->opt.levers};
+    StepShape shapes[MODEL_MAX_PLANS];
+    const uint32_t n = model_shapes(&m->opt, shapes, MODEL_MAX_PLANS);
 
-    for (uint32_t rung = 1, last = 0; last < o->max_seqs && m->n_plans < MAX_PLANS - 1; last = rung, rung *= 2) {
-        lo.shape = (StepShape){SHAPE_DECODE, last + 1, rung, rung, rung, o->max_len};
+    for (uint32_t i = 0; i < n; i++) {
+        lo.shape = shapes[i];
         TRY(plan_lower(&m->plans[m->n_plans].plan, m->in, fs, &lo, err));
         m->n_plans++;
     }
-    lo.shape = (StepShape){SHAPE_EXTEND, 1, o->max_rows, o->max_seqs, o->max_outs, o->max_len};
-    TRY(plan_lower(&m->plans[m->n_plans].plan, m->in, fs, &lo, err));
-    m->n_plans++;
     m->widest = lo.shape;
     for (uint32_t i = 0; i < m->n_plans; i++)
         shape_widen(&m->widest, &m->plans[i].plan->shape);
@@ -316,7 +324,7 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
 {
     Status st = ST_OK;
     Model *m = NULL;
-    const Plan *plans[MAX_PLANS];
+    const Plan *plans[MODEL_MAX_PLANS];
     int64_t vocab = 0;
 
     TRY(check_options(opt, err));
@@ -342,8 +350,8 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
              "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB states of %u sequences, "
              "%.1f MiB activations, %.1f MiB tables; allocated as predicted",
              (double)m->memory.weights / 1048576, (double)m->memory.kv / 1048576, opt->kv_blocks,
-             (double)m->memory.states / 1048576, m->widest.max_seqs,
-             (double)m->memory.activations / 1048576, (double)(m->memory.tables + m->memory.inputs) / 1048576);
+             (double)m->memory.states / 1048576, m->widest.max_seqs, (double)m->memory.activations / 1048576,
+             (double)(m->memory.tables + m->memory.inputs) / 1048576);
     *out = m;
     m = NULL;
 done:
@@ -355,7 +363,7 @@ void model_free(Model *m)
 {
     if (m == NULL)
         return;
-    for (uint32_t i = 0; i < MAX_PLANS; i++) {
+    for (uint32_t i = 0; i < MODEL_MAX_PLANS; i++) {
         plan_free(m->plans[i].plan);
         free(m->plans[i].launches);
         free(m->plans[i].args);

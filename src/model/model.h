@@ -2,7 +2,7 @@
  * kernels resolved. Runs steps.
  *
  * Owns: plans, device memory, resolved launches.   Not: the instance, families, store, backend (all must outlive it).
- * Not: which sequence owns which KV block: the caller's tables say so.
+ * Not: which sequence owns which KV block and which state slot: the caller's tables say so.
  * Thread: the engine thread only. */
 #ifndef METRALE_MODEL_MODEL_H
 #define METRALE_MODEL_MODEL_H
@@ -24,12 +24,18 @@ typedef struct ModelOptions {
     const char *const *levers; /* opted-in rules; may be NULL */
 } ModelOptions;
 
+/* The step shapes that a model with these options plans: a decode rung for each power of two until one holds all
+ * sequences, ascending, then extend. At most n are written; how many there are is returned, at most MODEL_MAX_PLANS. */
+enum { MODEL_MAX_PLANS = 16 };
+uint32_t model_shapes(const ModelOptions *opt, StepShape *out, uint32_t n);
+
 /* Reads every weight once through the store (bounded staging memory), lays it out, checks predicted = allocated. */
 Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightStore *store, GpuBackend *gpu,
                  const ModelOptions *opt, const Log *log, Err *err);
 void model_free(Model *m);
 
-/* Runs one step. KV of the step's rows is written at step->slots; logits: host memory f32 [outs][vocab], NULL when outs
+/* Runs one step. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
+ * max_seqs and of one sequence only; a row at position 0 starts from zeros whatever its slot holds. logits: host memory f32 [outs][vocab], NULL when outs
  * is 0. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
  * the smallest rung that holds it. */
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err);

@@ -5,15 +5,17 @@
 #include "model/reference.h"
 #include "model/binding.h"
 #include "model/reference_ops.h"
+#include "model/reference_recurrent.h"
 #include "model/rope_table.h"
 #include "weights/decode.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A state's one or two parts. Paged ones have a row for each token so far, recurrent ones one row. */
 typedef struct KvArray {
-    double *k, *v;         /* [max_len][heads * width] */
-    uint32_t k_row, v_row; /* elements a token */
+    double *k, *v;
+    uint32_t k_row, v_row; /* elements */
 } KvArray;
 
 typedef struct RopeTable {
@@ -289,6 +291,140 @@ done:
     return st;
 }
 
+static Status run_gated_norm(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                             uint32_t rows, const double *x, const double *z, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *w = NULL;
+    uint32_t width = b->edges[n->out[0]].width;
+
+    TRY(node_vector(r, b, bind, n, "weight", 0, &w, err));
+    for (uint32_t t = 0; t < rows; t++)
+        ref_gated_rms_norm(y + (size_t)t * width, x + (size_t)t * width, z + (size_t)t * width, w,
+                           (uint32_t)b->weights[n->weight[0]].k, width, (uint32_t)node_param(n, "group"),
+                           node_param(n, "eps"), node_param(n, "gate") != 0);
+done:
+    free(w);
+    return st;
+}
+
+static Status run_conv1d(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                         KvArray *state, uint32_t rows, const double *x, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *w = NULL, *bias = NULL;
+    uint32_t width = b->edges[n->out[0]].width;
+
+    TRY(node_vector(r, b, bind, n, "weight", 0, &w, err));
+    TRY(node_vector(r, b, bind, n, "bias", 0, &bias, err));
+    for (uint32_t t = 0; t < rows; t++)
+        ref_conv1d(y + (size_t)t * width, state->k, x + (size_t)t * width, w, bias, width,
+                   (uint32_t)node_param(n, "taps"));
+done:
+    free(w);
+    free(bias);
+    return st;
+}
+
+static Status run_gdn_gates(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                            uint32_t rows, const double *a, const double *beta, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *a_log = NULL, *dt_bias = NULL;
+    uint32_t heads = b->edges[n->in[0]].width;
+
+    TRY(node_vector(r, b, bind, n, "a_log", 0, &a_log, err));
+    TRY(node_vector(r, b, bind, n, "dt_bias", 0, &dt_bias, err));
+    for (uint32_t t = 0; t < rows; t++)
+        ref_gdn_gates(y + (size_t)t * 2 * heads, a + (size_t)t * heads, beta + (size_t)t * heads, a_log, dt_bias, heads,
+                      node_param(n, "decay") != 0);
+done:
+    free(a_log);
+    free(dt_bias);
+    return st;
+}
+
+static void run_gdn(const InstanceNode *n, KvArray *state, uint32_t rows, double *const *values, double *y)
+{
+    uint32_t k_heads = (uint32_t)node_param(n, "k_heads"), heads = (uint32_t)node_param(n, "v_heads");
+    uint32_t k_dim = (uint32_t)node_param(n, "k_dim"), v_dim = (uint32_t)node_param(n, "v_dim");
+
+    for (uint32_t t = 0; t < rows; t++)
+        for (uint32_t h = 0; h < heads; h++) {
+            size_t key = ((size_t)t * k_heads + h / (heads / k_heads)) * k_dim, at = ((size_t)t * heads + h) * v_dim;
+            const double *gates = values[n->in[3]] + (size_t)t * 2 * heads;
+            ref_gdn_step(y + at, state->k + (size_t)h * k_dim * v_dim, values[n->in[0]] + key, values[n->in[1]] + key,
+                         values[n->in[2]] + at, gates[h], gates[heads + h], k_dim, v_dim, node_param(n, "scale"));
+        }
+}
+
+static Status run_ssm(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                      KvArray *state, uint32_t rows, const double *x, const double *dt, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *a_log = NULL, *dt_bias = NULL, *skip = NULL;
+    uint32_t heads = (uint32_t)node_param(n, "n_heads"), dim = (uint32_t)node_param(n, "head_dim");
+    uint32_t groups = (uint32_t)node_param(n, "n_groups"), size = (uint32_t)node_param(n, "state_dim");
+
+    TRY(node_vector(r, b, bind, n, "a_log", 0, &a_log, err));
+    TRY(node_vector(r, b, bind, n, "dt_bias", 0, &dt_bias, err));
+    TRY(node_vector(r, b, bind, n, "skip", 0, &skip, err));
+    for (uint32_t t = 0; t < rows; t++, x += heads * dim + 2 * groups * size)
+        for (uint32_t h = 0; h < heads; h++) {
+            const double *bc = x + (size_t)heads * dim + (size_t)(h / (heads / groups)) * size;
+            ref_ssm_step(y + ((size_t)t * heads + h) * dim, state->k + (size_t)h * dim * size, x + (size_t)h * dim, bc,
+                         bc + (size_t)groups * size, ref_softplus(dt[(size_t)t * heads + h] + (double)dt_bias[h]),
+                         ref_decay_rate((double)a_log[h], node_param(n, "decay") != 0), (double)skip[h], dim, size);
+        }
+done:
+    free(a_log);
+    free(dt_bias);
+    free(skip);
+    return st;
+}
+
+/* The latent and the key's rope part of each row, side by side. */
+static void run_latent_write(const Reference *r, const InstanceNode *n, KvArray *kv, uint32_t rows, const double *x,
+                             const double *rope)
+{
+    uint32_t latent = (uint32_t)node_param(n, "latent_dim"), rest = (uint32_t)node_param(n, "rope_dim");
+
+    ref_concat(kv->k + (size_t)r->len * kv->k_row, x, rope, rows * latent, rows * rest, rows);
+}
+
+static Status run_mla(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                      const KvArray *kv, uint32_t rows, const double *q_nope, const double *q_rope, double *y, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {0};
+    RefMla head = {.nope = (uint32_t)node_param(n, "nope_dim"),
+                   .rope = (uint32_t)node_param(n, "rope_dim"),
+                   .v_dim = (uint32_t)node_param(n, "v_dim"),
+                   .latent = (uint32_t)node_param(n, "latent_dim"),
+                   .scale = node_param(n, "scale")};
+    uint32_t heads = (uint32_t)node_param(n, "n_heads"), part = head.nope + head.v_dim;
+    float *w = malloc(sizeof(float) * part * head.latent);
+    double *score = malloc(sizeof(double) * r->max_len);
+
+    if (w == NULL || score == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for attention scores"));
+    TRY(matrix_open(r, &bind[n->weight[0]], &b->weights[n->weight[0]], 0, &m, err));
+    for (uint32_t h = 0; h < heads; h++) {
+        for (uint32_t i = 0; i < part; i++)
+            matrix_row(&m, (uint64_t)h * part + i, w + (size_t)i * head.latent);
+        for (uint32_t t = 0; t < rows; t++) {
+            size_t at = (size_t)t * heads + h;
+            ref_mla(y + at * head.v_dim, q_nope + at * head.nope, q_rope + at * head.rope, kv->k, w, r->len + t + 1,
+                    &head, score);
+        }
+    }
+done:
+    free(w);
+    free(score);
+    matrix_release(&m);
+    return st;
+}
+
 static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, uint32_t state_base,
                        const InstanceNode *n, uint32_t rows, const int32_t *ids, double **values, Err *err)
 {
@@ -352,6 +488,32 @@ static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBindi
             ref_blend(y + (size_t)t * width, x + (size_t)t * width * k, x1 + (size_t)t * k, width, k);
         }
         return ST_OK;
+    case OP_CONCAT:
+        ref_concat(y, x, x1, rows * b->edges[n->in[0]].width, rows * b->edges[n->in[1]].width,
+                   rows * (uint32_t)node_param(n, "groups"));
+        return ST_OK;
+    case OP_RELU2:
+        ref_relu2(y, x, rows * width);
+        return ST_OK;
+    case OP_L2_NORM:
+        ref_l2_norm(y, x, rows * width, (uint32_t)node_param(n, "group"), node_param(n, "eps"));
+        return ST_OK;
+    case OP_GATED_RMS_NORM:
+        return run_gated_norm(r, b, bind, n, rows, x, x1, y, err);
+    case OP_CONV1D_UPDATE:
+        return run_conv1d(r, b, bind, n, kv, rows, x, y, err);
+    case OP_GDN_GATES:
+        return run_gdn_gates(r, b, bind, n, rows, x, x1, y, err);
+    case OP_GDN_RECURRENCE:
+        run_gdn(n, kv, rows, values, y);
+        return ST_OK;
+    case OP_SSM_UPDATE:
+        return run_ssm(r, b, bind, n, kv, rows, x, x1, y, err);
+    case OP_LATENT_WRITE:
+        run_latent_write(r, n, kv, rows, x, x1);
+        return ST_OK;
+    case OP_MLA_ATTENTION:
+        return run_mla(r, b, bind, n, kv, rows, x, x1, y, err);
     case OP_ACT_QUANT: /* lowering puts it in; no instance holds it */
     case OP_COUNT:
         break;
@@ -402,10 +564,11 @@ Status reference_new(Reference **out, const Instance *in, WeightStore *store, ui
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++) {
             KvArray *kv = &r->kv[in->layers[l].state_base + s];
+            size_t kept = b->states[s].kind == STATE_PAGED ? max_len : 1;
             kv->k_row = b->states[s].parts[0].heads * b->states[s].parts[0].width;
-            kv->v_row = b->states[s].parts[1].heads * b->states[s].parts[1].width;
-            kv->k = calloc((size_t)max_len * kv->k_row, sizeof(double));
-            kv->v = calloc((size_t)max_len * kv->v_row, sizeof(double));
+            kv->v_row = b->states[s].n_parts > 1 ? b->states[s].parts[1].heads * b->states[s].parts[1].width : 0;
+            kv->k = calloc(kept * kv->k_row, sizeof(double));
+            kv->v = calloc(kept * kv->v_row + 1, sizeof(double));
             if (kv->k == NULL || kv->v == NULL)
                 TRY(err_set(err, ST_NOMEM, "out of memory for the reference's KV of %u tokens", max_len));
         }
@@ -441,6 +604,14 @@ void reference_free(Reference *r)
 void reference_reset(Reference *r)
 {
     r->len = 0;
+    for (uint32_t l = 0; l < r->in->n_layers; l++) {
+        const InstanceBlock *b = &r->in->blocks[r->in->layers[l].block];
+        for (uint32_t s = 0; s < b->n_states; s++)
+            if (b->states[s].kind == STATE_RECURRENT) {
+                KvArray *kv = &r->kv[r->in->layers[l].state_base + s];
+                memset(kv->k, 0, sizeof(double) * kv->k_row);
+            }
+    }
 }
 
 Status reference_forward(Reference *r, const int32_t *ids, uint32_t n, float *logits, float *hidden, Err *err)

@@ -66,7 +66,7 @@ Status solo_append(Solo *s, const int32_t *ids, uint32_t n, float *logits, Err *
         most = max_outs;
     for (uint32_t done = 0; done < n;) {
         uint32_t rows = n - done < most ? n - done : most;
-        int32_t start[2] = {0, (int32_t)rows};
+        int32_t start[2] = {0, (int32_t)rows}, state_slot = 0;
         for (uint32_t r = 0; r < rows; r++) {
             s->positions[r] = s->slots[r] = (int32_t)(s->len + r); /* block b is physical block b */
             s->out_rows[r] = (int32_t)r;
@@ -80,7 +80,8 @@ Status solo_append(Solo *s, const int32_t *ids, uint32_t n, float *logits, Err *
                         .row_seq = s->row_seq,
                         .seq_start = start,
                         .block_table = s->table,
-                        .out_rows = s->out_rows};
+                        .out_rows = s->out_rows,
+                        .state_slots = &state_slot};
         TRY(model_step(s->model, &in, logits ? logits + (size_t)done * model_vocab(s->model) : NULL, err));
         s->len += rows;
         done += rows;

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { FAKE_VOCAB = 61 };
+enum { FAKE_VOCAB = 61, FAKE_SLOTS = 64 };
 
 typedef struct FakeModel {
     StepRunner runner;
@@ -26,6 +26,7 @@ typedef struct FakeModel {
     float broken_logit;                      /* not 0: the first logit of each output */
     uint32_t rows, seqs, outs, seq_rows[64]; /* of the last step */
     uint32_t most_rows;
+    int32_t slot_len[FAKE_SLOTS]; /* tokens that the state in each slot has seen */
     char fault[200];
 } FakeModel;
 
@@ -73,6 +74,14 @@ static inline void fake_check(FakeModel *f, const StepInput *s)
                 fake_fault(f, "a bad row", r);
             else if (s->slots[r] != s->block_table[q * stride + (uint32_t)at / 16] * 16 + at % 16)
                 fake_fault(f, "a slot that the table does not lead to", s->slots[r]);
+        }
+        int32_t slot = s->state_slots[q];
+        if (slot < 0 || slot >= (int32_t)b->max_seqs || slot >= FAKE_SLOTS)
+            fake_fault(f, "a state slot out of range", slot);
+        else {
+            if (s->positions[from] != 0 && f->slot_len[slot] != s->positions[from])
+                fake_fault(f, "a state slot that another sequence has moved on", slot);
+            f->slot_len[slot] = s->positions[to - 1] + 1;
         }
         for (int32_t k = 0; k <= s->positions[to - 1] / 16; k++) {
             int32_t block = s->block_table[q * stride + (uint32_t)k];

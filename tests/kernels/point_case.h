@@ -11,6 +11,7 @@
 #include "circuit/lowering.h"
 #include "core/numeric.h"
 #include "model/reference_ops.h"
+#include "model/reference_recurrent.h"
 #include "model/rope_table.h"
 #include "weights/decode.h"
 #include "weights/layout.h"
@@ -75,8 +76,8 @@ typedef struct PointCase {
     float *dense[CASE_MAX_WEIGHTS];
     uint8_t *laid[CASE_MAX_WEIGHTS];
     float *rope_rows;
-    int32_t *tokens, *positions, *slots, *row_seq, *seq_start, *table, *out_rows;
-    double *kv[2]; /* [seq][tokens][n_kv * head_dim], rounded to the pool's format */
+    int32_t *tokens, *positions, *slots, *row_seq, *seq_start, *table, *out_rows, *state_slots;
+    double *kv[2]; /* [seq][tokens][row of the part], rounded to the pool's format; of a recurrent state [seq][row] */
     uint8_t *pool[2], *expected_pool[2];
     size_t pool_bytes;
 } PointCase;
@@ -109,6 +110,23 @@ static uint32_t group_of(const uint32_t *parent, uint32_t v)
 static uint32_t case_experts(const PointShape *s)
 {
     return 4 * s->n_heads;
+}
+
+/* Rows of a state that fill no register. */
+static uint32_t case_odd(const PointShape *s)
+{
+    return s->rotary + (s->extras ? 5 : 0);
+}
+
+static uint32_t case_taps(const PointShape *s)
+{
+    return s->interleaved ? 2 : 4;
+}
+
+enum { MLA_NOPE = 24, MLA_V = 20 };
+static uint32_t case_latent(const PointShape *s)
+{
+    return s->k < 192 ? s->k : 192;
 }
 
 static void case_widths(PointCase *c)
@@ -144,7 +162,21 @@ static void case_widths(PointCase *c)
             parent[group_of(parent, in[1])] = group_of(parent, in[0]);
             break;
         case OP_SIGMOID_GATE_MUL:
+        case OP_RELU2:
+        case OP_L2_NORM:
+        case OP_CONV1D_UPDATE:
             parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            break;
+        case OP_GATED_RMS_NORM:
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            break;
+        case OP_GDN_GATES:
+            parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            break;
+        case OP_GDN_RECURRENCE:
+            parent[group_of(parent, in[1])] = group_of(parent, in[0]);
+            parent[group_of(parent, out[0])] = group_of(parent, in[2]);
             break;
         case OP_TOP_K:
             parent[group_of(parent, out[1])] = group_of(parent, out[0]);
@@ -195,6 +227,38 @@ static void case_widths(PointCase *c)
             width[group_of(parent, n->in[1])] = s->n_heads;
             width[group_of(parent, n->out[0])] = s->n_heads * s->n;
             break;
+        case OP_CONCAT:
+            width[in] = s->n_heads * s->n;
+            width[group_of(parent, n->in[1])] = s->n_heads * 8;
+            width[group_of(parent, n->out[0])] = s->n_heads * (s->n + 8);
+            break;
+        case OP_L2_NORM:
+        case OP_GATED_RMS_NORM:
+            width[in] = s->n_heads * s->head_dim;
+            break;
+        case OP_GDN_GATES:
+            width[in] = s->n_heads;
+            width[group_of(parent, n->out[0])] = 2 * s->n_heads;
+            break;
+        case OP_GDN_RECURRENCE:
+            width[in] = s->n_kv * s->head_dim;
+            width[group_of(parent, n->in[2])] = s->n_heads * case_odd(s);
+            width[group_of(parent, n->in[3])] = 2 * s->n_heads;
+            break;
+        case OP_SSM_UPDATE:
+            width[in] = s->n_heads * s->head_dim + 2 * s->n_kv * case_odd(s);
+            width[group_of(parent, n->in[1])] = s->n_heads;
+            width[group_of(parent, n->out[0])] = s->n_heads * s->head_dim;
+            break;
+        case OP_LATENT_WRITE:
+            width[in] = case_latent(s);
+            width[group_of(parent, n->in[1])] = s->rotary;
+            break;
+        case OP_MLA_ATTENTION:
+            width[in] = s->n_heads * MLA_NOPE;
+            width[group_of(parent, n->in[1])] = s->n_heads * s->rotary;
+            width[group_of(parent, n->out[0])] = s->n_heads * MLA_V;
+            break;
         case OP_BLEND:
             width[in] = s->n_heads * s->n;
             width[group_of(parent, n->in[1])] = s->n_heads;
@@ -237,6 +301,18 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
                   {"limit", 0.7},
                   {"first", s->n},
                   {"groups", s->n_heads},
+                  {"taps", case_taps(s)},
+                  {"gate", s->interleaved},
+                  {"decay", s->interleaved},
+                  {"k_heads", s->n_kv},
+                  {"v_heads", s->n_heads},
+                  {"k_dim", s->head_dim},
+                  {"v_dim", op->kind == OP_MLA_ATTENTION ? MLA_V : case_odd(s)},
+                  {"n_groups", s->n_kv},
+                  {"state_dim", case_odd(s)},
+                  {"latent_dim", case_latent(s)},
+                  {"rope_dim", s->rotary},
+                  {"nope_dim", MLA_NOPE},
                   {"window", s->window},
                   {"scale", op->kind == OP_PAGED_ATTENTION ? 1 / sqrt(s->head_dim) : s->scale}};
 
@@ -395,6 +471,21 @@ static bool case_tokens(const PointCase *c, uint32_t v)
     return false;
 }
 
+/* Keys and gates of a recurrence as what makes them leaves them: a state that grows from row to row would turn every
+ * rounding into a large one. */
+static void case_tame(const PointCase *c, uint32_t v, float *row, uint32_t width)
+{
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
+        const InstanceNode *n = &c->nodes[i];
+        for (uint32_t e = 0; n->op->kind == OP_GDN_RECURRENCE && e < width; e++) {
+            if (n->in[1] == v)
+                row[e] /= sqrtf(2 * (float)c->shape->head_dim);
+            if (n->in[3] == v)
+                row[e] = 0.5f + fabsf(row[e]) / 6;
+        }
+    }
+}
+
 static void case_inputs(PointCase *c)
 {
     for (uint32_t v = 0; v < c->n_vars; v++) {
@@ -409,6 +500,7 @@ static void case_inputs(PointCase *c)
                 row[i] = c->formats[v] == DT_I32           ? (float)((r % 5 * 3 + i * 3) % case_experts(c->shape))
                          : (r + i / 32) % 13 == 5 ? 0.0f
                                                            : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
+            case_tame(c, v, row, width);
             case_encode(c->formats[v], row, width, c->input[v] + r * case_row_bytes(c, v),
                         c->value[v] + (size_t)r * width);
         }
@@ -487,11 +579,19 @@ static void case_weights(PointCase *c)
                 assert_true(rule_slot_name(c->rule, i, def->name, name, sizeof name));
                 DType stored = family_format(c->rule->family, name);
                 assert_true(stored != DT_NONE);
+                if (n->op->kind == OP_MLA_ATTENTION) {
+                    out = c->shape->n_heads * (MLA_NOPE + MLA_V);
+                    in = case_latent(c->shape);
+                }
                 case_weight(c, n, w, n->op->kind == OP_EMBED ? c->shape->n : out, n->op->kind == OP_EMBED ? out : in,
                             stored);
             } else {
                 uint32_t len = n->op->kind == OP_QK_NORM           ? c->shape->head_dim
                                : n->op->kind == OP_PAGED_ATTENTION ? c->shape->n_heads
+                               : n->op->kind == OP_GDN_GATES       ? c->shape->n_heads
+                               : n->op->kind == OP_SSM_UPDATE      ? c->shape->n_heads
+                               : n->op->kind == OP_GATED_RMS_NORM  ? (c->shape->extras ? in : c->shape->head_dim)
+                               : n->op->kind == OP_CONV1D_UPDATE   ? (w == 0 ? in * case_taps(c->shape) : in)
                                : n->op->kind == OP_TOP_K           ? case_experts(c->shape)
                                : n->op->kind == OP_EXPERT_LINEAR   ? case_experts(c->shape) * out
                                                                    : out;
@@ -514,6 +614,9 @@ static void case_step(PointCase *c)
     c->row_seq = case_alloc(c, s->rows, 4);
     c->seq_start = case_alloc(c, s->seqs + 1, 4);
     c->out_rows = case_alloc(c, s->outs, 4);
+    c->state_slots = case_alloc(c, s->seqs, 4);
+    for (uint32_t q = 0; q < s->seqs; q++) /* backwards, with one free slot below and one above */
+        c->state_slots[q] = (int32_t)(s->seqs - q);
     for (uint32_t q = 0, r = 0; q < s->seqs; q++) {
         uint32_t n = s->rows / s->seqs + (q < s->rows % s->seqs), past = s->past + 13 * q;
         c->seq_start[q] = (int32_t)r;
@@ -563,6 +666,58 @@ static void pool_put_row(const PointCase *c, uint8_t *pool, int part, int32_t sl
             pool_put(c, pool, pool_at(c, part, slot, h, d), (float)row[h * c->shape->head_dim + d]);
 }
 
+/* One slot for each sequence; whoever begins here finds NaN. */
+static void case_recurrent(PointCase *c, const InstanceNode *n)
+{
+    const PointShape *s = c->shape;
+    uint32_t heads = s->n_heads, width = s->head_dim * case_odd(s);
+
+    if (n->op->kind == OP_CONV1D_UPDATE) {
+        heads = case_taps(s) - 1;
+        width = c->edges[n->in[0]].width;
+    }
+    c->state = (InstanceState){.name = "state", .kind = STATE_RECURRENT, .format = DT_F32, .n_parts = 1};
+    c->state.parts[0] = (InstanceStatePart){"s", heads, width};
+    width *= heads;
+    c->pool_bytes = (size_t)(s->seqs + 2) * width * sizeof(float);
+    c->pool[0] = case_alloc(c, c->pool_bytes, 1);
+    c->kv[0] = case_alloc(c, (size_t)s->seqs * width, sizeof(double));
+    memset(c->pool[0], 0xff, c->pool_bytes);
+    for (uint32_t q = 0; q < s->seqs; q++)
+        for (uint32_t i = 0; c->positions[c->seq_start[q]] > 0 && i < width; i++) {
+            float x = (float)case_random();
+            c->kv[0][(size_t)q * width + i] = (double)x;
+            memcpy(c->pool[0] + ((size_t)c->state_slots[q] * width + i) * sizeof x, &x, sizeof x);
+        }
+}
+
+/* Latents: [block][16][row]. */
+static void case_latents(PointCase *c, DType format)
+{
+    const PointShape *s = c->shape;
+    uint32_t width = case_latent(s) + s->rotary, tokens = c->max_blocks * 16;
+
+    c->state = (InstanceState){.name = "latent", .format = format, .n_parts = 1};
+    c->state.parts[0] = (InstanceStatePart){"c", 1, width};
+    c->pool_bytes = (size_t)c->n_blocks * 16 * width * dtype_block_bytes(format);
+    c->pool[0] = case_alloc(c, c->pool_bytes, 1);
+    c->expected_pool[0] = case_alloc(c, c->pool_bytes, 1);
+    c->kv[0] = case_alloc(c, (size_t)s->seqs * tokens * width, sizeof(double));
+    memset(c->pool[0], 0xff, c->pool_bytes);
+    for (uint32_t q = 0; q < s->seqs; q++) {
+        int32_t end = c->positions[c->seq_start[q + 1] - 1] + 1, known = c->positions[c->seq_start[q]];
+        for (int32_t p = 0; p < (c->writes_kv ? known : end); p++)
+            for (uint32_t i = 0; i < width; i++) {
+                int32_t slot = c->table[q * c->max_blocks + (uint32_t)p / 16] * 16 + p % 16;
+                float x = (float)case_random();
+                pool_put(c, c->pool[0], (size_t)slot * width + i, x);
+                c->kv[0][((size_t)q * tokens + (size_t)p) * width + i] =
+                    (double)(format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+            }
+    }
+    memcpy(c->expected_pool[0], c->pool[0], c->pool_bytes);
+}
+
 /* All slots that no token owns are NaN; a block that writes KV finds only the past there. */
 static void case_state(PointCase *c)
 {
@@ -579,6 +734,15 @@ static void case_state(PointCase *c)
     c->state = (InstanceState){.name = "kv", .format = family_format(c->rule->family, name), .n_parts = 2};
     assert_true(c->state.format == DT_F32 || c->state.format == DT_BF16);
     c->block.n_states = 1;
+    OpKind kind = c->nodes[at].op->kind;
+    if (kind == OP_CONV1D_UPDATE || kind == OP_GDN_RECURRENCE || kind == OP_SSM_UPDATE) {
+        case_recurrent(c, &c->nodes[at]);
+        return;
+    }
+    if (kind == OP_LATENT_WRITE || kind == OP_MLA_ATTENTION) {
+        case_latents(c, c->state.format);
+        return;
+    }
     c->pool_bytes = (size_t)c->n_blocks * 16 * width * dtype_block_bytes(c->state.format);
     for (int part = 0; part < 2; part++) {
         c->state.parts[part] = (InstanceStatePart){part ? "v" : "k", s->n_kv, s->head_dim};
@@ -737,6 +901,56 @@ static void reference_experts(PointCase *c, const InstanceNode *n, uint32_t r)
     }
 }
 
+static void reference_recurrence(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    const PointShape *s = c->shape;
+    uint32_t heads = s->n_heads, groups = s->n_kv, dim = s->head_dim, odd = case_odd(s);
+    double *y = case_at(c, n->out[0], r), *x = case_at(c, n->in[0], r);
+    double *state =
+        c->kv[0] + (size_t)c->row_seq[r] * c->state.parts[0].heads * c->state.parts[0].width;
+
+    if (n->op->kind == OP_CONV1D_UPDATE) {
+        ref_conv1d(y, state, x, c->dense[n->weight[0]], n->weight[1] >= 0 ? c->dense[n->weight[1]] : NULL,
+                   c->edges[n->in[0]].width, case_taps(s));
+        return;
+    }
+    for (uint32_t h = 0; h < heads; h++, state += (size_t)dim * odd) {
+        uint32_t g = h / (heads / groups);
+        if (n->op->kind == OP_GDN_RECURRENCE) {
+            const double *gates = case_at(c, n->in[3], r);
+            ref_gdn_step(y + (size_t)h * odd, state, x + (size_t)g * dim, case_at(c, n->in[1], r) + (size_t)g * dim,
+                         case_at(c, n->in[2], r) + (size_t)h * odd, gates[h], gates[heads + h], dim, odd,
+                         case_get(n, "scale"));
+        } else {
+            const double *b = x + (size_t)heads * dim + (size_t)g * odd;
+            ref_ssm_step(y + (size_t)h * dim, state, x + (size_t)h * dim, b, b + (size_t)groups * odd,
+                         ref_softplus(case_at(c, n->in[1], r)[h] + (double)c->dense[n->weight[1]][h]),
+                         ref_decay_rate((double)c->dense[n->weight[0]][h], case_get(n, "decay") != 0),
+                         (double)c->dense[n->weight[2]][h], dim, odd);
+        }
+    }
+}
+
+static void reference_latent(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    uint32_t width = c->state.parts[0].width, latent = case_latent(c->shape), pos = (uint32_t)c->positions[r];
+    double *past = c->kv[0] + (size_t)c->row_seq[r] * c->max_blocks * 16 * width;
+    RefMla m = {MLA_NOPE, c->shape->rotary, MLA_V, latent, n->op->kind == OP_MLA_ATTENTION ? case_get(n, "scale") : 0};
+
+    if (n->op->kind == OP_LATENT_WRITE) {
+        double *kept = past + (size_t)pos * width;
+        ref_concat(kept, case_at(c, n->in[0], r), case_at(c, n->in[1], r), latent, m.rope, 1);
+        for (uint32_t i = 0; i < width; i++)
+            pool_put(c, c->expected_pool[0], (size_t)c->slots[r] * width + i, (float)kept[i]);
+        return;
+    }
+    double *score = case_alloc(c, pos + 1, sizeof *score);
+    for (uint32_t h = 0; h < c->shape->n_heads; h++)
+        ref_mla(case_at(c, n->out[0], r) + (size_t)h * MLA_V, case_at(c, n->in[0], r) + (size_t)h * MLA_NOPE,
+                case_at(c, n->in[1], r) + (size_t)h * m.rope, past,
+                c->dense[n->weight[0]] + (size_t)h * (MLA_NOPE + MLA_V) * latent, pos + 1, &m, score);
+}
+
 static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
 {
     uint32_t src = n->op->on_outputs ? (uint32_t)c->out_rows[r] : r, in = c->edges[n->in[0]].width;
@@ -811,6 +1025,31 @@ static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
         break;
     case OP_PAGED_ATTENTION:
         reference_attention(c, n, r);
+        break;
+    case OP_CONCAT:
+        ref_concat(y, x, case_at(c, n->in[1], r), in, c->edges[n->in[1]].width, (uint32_t)case_get(n, "groups"));
+        break;
+    case OP_RELU2:
+        ref_relu2(y, x, in);
+        break;
+    case OP_L2_NORM:
+        ref_l2_norm(y, x, in, (uint32_t)case_get(n, "group"), case_get(n, "eps"));
+        break;
+    case OP_GATED_RMS_NORM:
+        ref_gated_rms_norm(y, x, case_at(c, n->in[1], r), w, (uint32_t)c->weights[n->weight[0]].k, in,
+                           (uint32_t)case_get(n, "group"), case_get(n, "eps"), case_get(n, "gate") != 0);
+        break;
+    case OP_GDN_GATES:
+        ref_gdn_gates(y, x, case_at(c, n->in[1], r), w, c->dense[n->weight[1]], in, case_get(n, "decay") != 0);
+        break;
+    case OP_CONV1D_UPDATE:
+    case OP_GDN_RECURRENCE:
+    case OP_SSM_UPDATE:
+        reference_recurrence(c, n, r);
+        break;
+    case OP_LATENT_WRITE:
+    case OP_MLA_ATTENTION:
+        reference_latent(c, n, r);
         break;
     case OP_COUNT:
         break;

@@ -53,7 +53,7 @@ static void memory_new(Memory *m, const PointCase *c, const char *in_place)
     m->capacity = at + (1 << 20);
     assert_int_equal(posix_memalign((void **)&m->arena, 64, m->capacity), 0);
     memset(m->arena, 0xff, m->capacity);
-    for (int part = 0; part < 2 && c->pool_bytes; part++) {
+    for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++) {
         m->pool[part] = malloc(c->pool_bytes);
         assert_non_null(m->pool[part]);
         memcpy(m->pool[part], c->pool[part], c->pool_bytes);
@@ -111,7 +111,7 @@ static const Match *find_match(const PointCase *c, const FamilySet *fs, const Lo
 static void resolve(const PointCase *c, const Memory *m, const PlanStep *s, const StepInput *in, KArg *out)
 {
     const int32_t *tables[STEP_TABLES] = {in->tokens,    in->positions,   in->slots,   in->row_seq,
-                                          in->seq_start, in->block_table, in->out_rows};
+                                          in->seq_start, in->block_table, in->out_rows, in->state_slots};
     Err err;
 
     for (uint32_t i = 0; i < s->n_args; i++) {
@@ -207,7 +207,7 @@ static StepInput whole_step(const PointCase *c)
 {
     const PointShape *s = c->shape;
     return (StepInput){s->rows,  s->seqs,    s->outs,      c->tokens, c->positions,
-                       c->slots, c->row_seq, c->seq_start, c->table,  c->out_rows};
+                       c->slots, c->row_seq, c->seq_start, c->table,  c->out_rows, c->state_slots};
 }
 
 /* ---- every point -------------------------------------------------------------------------------------------------- */
@@ -339,12 +339,38 @@ static void assert_same(const Visit *v, const PointCase *c, const Match *match, 
         if (is_output(match, i) && memcmp(a->arena + a->at[i], b->arena + b->at[i], bytes) != 0)
             fail_msg("%s: %s gives other bits in %s", where(v, c), what, c->vars[i].name);
     }
-    for (int part = 0; part < 2 && c->pool_bytes; part++)
+    for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++)
         if (memcmp(a->pool[part], b->pool[part], c->pool_bytes) != 0)
             fail_msg("%s: %s gives other bits in the pool of part %d", where(v, c), what, part);
 }
 
 /* ---- against the reference ---------------------------------------------------------------------------------------- */
+
+/* The states that the reference ended with are in c->kv[0]; slots of nobody are as they were. */
+static void check_states(const Visit *v, const PointCase *c, const Memory *m)
+{
+    size_t width = (size_t)c->state.parts[0].heads * c->state.parts[0].width;
+
+    for (uint32_t slot = 0; slot < c->shape->seqs + 2; slot++) {
+        const uint8_t *got = m->pool[0] + slot * width * sizeof(float);
+        uint32_t q = 0;
+        double diff = 0, norm = 0;
+        while (q < c->shape->seqs && c->state_slots[q] != (int32_t)slot)
+            q++;
+        if (q == c->shape->seqs && memcmp(got, c->pool[0] + slot * width * sizeof(float), width * sizeof(float)) != 0)
+            fail_msg("%s: writes into slot %u, which belongs to no sequence", where(v, c), slot);
+        for (size_t i = 0; q < c->shape->seqs && i < width; i++) {
+            double want = c->kv[0][q * width + i];
+            float x;
+            memcpy(&x, got + i * sizeof x, sizeof x);
+            diff += ((double)x - want) * ((double)x - want);
+            norm += want * want;
+        }
+        if (!(diff <= BOUND * BOUND * norm))
+            fail_msg("%s: the state of sequence %u is off by %.3g, more than %.3g", where(v, c), q, sqrt(diff / norm),
+                     BOUND);
+    }
+}
 
 static void check_reference(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
 {
@@ -373,7 +399,9 @@ static void check_reference(Visit *v, PointCase *c, const LowerOptions *opt, con
         }
         free(got);
     }
-    for (int part = 0; part < 2 && c->pool_bytes; part++)
+    if (c->state.kind == STATE_RECURRENT)
+        check_states(v, c, &m);
+    for (int part = 0; part < (int)c->state.n_parts && c->state.kind == STATE_PAGED; part++)
         if (memcmp(m.pool[part], c->expected_pool[part], c->pool_bytes) != 0)
             fail_msg("%s: part %d of the pool is not what was to be written", where(v, c), part);
     memory_free(&m);
@@ -488,7 +516,8 @@ static void check_alone(Visit *v, PointCase *c, const LowerOptions *opt, const M
                         &none,
                         start,
                         c->table + (size_t)c->row_seq[r] * c->max_blocks,
-                        &none};
+                        &none,
+                        c->state_slots + c->row_seq[r]};
         memset(alone.arena, 0xff, alone.capacity);
         memory_inputs(&alone, c, r, 1);
         run_match(&v->run, c, &fs, &single, m1, &alone, &in);
@@ -500,7 +529,7 @@ static void check_alone(Visit *v, PointCase *c, const LowerOptions *opt, const M
                 fail_msg("%s: row %u alone gives other bits in %s", where(v, c), r, c->vars[i].name);
         }
     }
-    for (int part = 0; part < 2 && c->pool_bytes; part++)
+    for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++)
         if (memcmp(alone.pool[part], together.pool[part], c->pool_bytes) != 0)
             fail_msg("%s: rows alone give another pool of part %d", where(v, c), part);
     memory_free(&together);
@@ -534,7 +563,7 @@ static void check_digest(Visit *v, PointCase *c, const LowerOptions *opt, const 
     for (uint32_t e = 0; e < match->n_vars; e++)
         if (is_output(match, e))
             hasher_add(h, m.arena + m.at[e], case_edge_rows(c, e) * case_row_bytes(c, e));
-    for (int part = 0; part < 2 && c->pool_bytes; part++)
+    for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++)
         hasher_add(h, m.pool[part], c->pool_bytes);
     Hash128 hash = hasher_value(h);
     snprintf(key, sizeof key, "%s %s %d", v->family.id, v->rule.id, (int)(c->shape - point_shapes));
