@@ -10,10 +10,12 @@
     X(run, "answer a prompt, or chat, in the terminal")                                                                \
     X(bench, "time prefill and decode, in this process")                                                               \
     X(score, "compare logits with a golden file")                                                                      \
+    X(check, "validate a checkpoint: every key, every tensor, every value")                                            \
     X(perplexity, "perplexity of a text")                                                                              \
-    X(circuit, "show, plan, memory, diff, digest of a model's circuit")                                                \
+    X(circuit, "what a model's circuit is, how a class runs it, what a class lacks")                                   \
     X(kernels, "list, show, check and explain kernel targets")                                                         \
     X(tokenize, "text to token ids, and back")                                                                         \
+    X(template, "messages to the prompt that a model's chat template makes")                                           \
     X(version, "version, classes and targets of this binary")
 
 #define X(name, help) int cmd_##name(int argc, char **argv);

@@ -246,6 +246,19 @@ done:
     return st;
 }
 
+static bool has_text(const Loaded *l)
+{
+    Str path = STR_INIT;
+    bool has;
+
+    if (l->store->kind == STORE_GGUF)
+        return json_object_get(store_meta(l->store), "tokenizer.ggml.model") != NULL;
+    str_addf(&path, "%s/tokenizer.json", l->path);
+    has = file_exists(str_c(&path));
+    str_release(&path);
+    return has;
+}
+
 /* An id that the tokenizer gives and the embedding lacks would be read from behind the table. */
 static Status check_vocabulary(const Loaded *l, Err *err)
 {
@@ -285,14 +298,35 @@ done:
     return st;
 }
 
+Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
+                            Err *err)
+{
+    int64_t trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
+    ModelOptions mo = {.max_rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS),
+                       .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT)};
+
+    instance_dim(in, "max_position", &trained);
+    mo.kv_blocks = (uint32_t)(tokens / KV_BLOCK_TOKENS);
+    if (len == 0)
+        len = trained > 0 && trained < tokens ? trained : tokens;
+    if (len > tokens)
+        return err_set(err, ST_INVALID, "--max-len %lld is more than the KV cache holds (--kv-tokens %lld)",
+                       (long long)len, (long long)tokens);
+    mo.max_len = (uint32_t)len;
+    mo.max_seqs = opt->max_seqs ? opt->max_seqs : (uint32_t)lever_int(levers, LEVER_MAX_SEQS);
+    mo.max_outs = opt->max_outs ? opt->max_outs : mo.max_seqs;
+    mo.max_rows = mo.max_rows > mo.max_seqs ? mo.max_rows : mo.max_seqs;
+    mo.max_outs = mo.max_outs < mo.max_rows ? mo.max_outs : mo.max_rows;
+    *out = mo;
+    return ST_OK;
+}
+
 static Status open_model(Loaded *l, const Levers *levers, const LoadOptions *opt, Err *err)
 {
     Status st = ST_OK;
     Str why = STR_INIT;
     GpuFacts facts;
-    int64_t trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
-    uint32_t rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS);
-    ModelOptions mo = {.max_rows = rows, .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT)};
+    ModelOptions mo;
 
     TRY(open_backend(l, levers, err));
     gpu_facts(l->gpu, &facts);
@@ -302,18 +336,7 @@ static Status open_model(Loaded *l, const Levers *levers, const LoadOptions *opt
     TRY(families_load(&l->families, &metrale_registry, l->target, err));
     TRY(target_sampling(&metrale_registry, l->target, &l->preset, err));
 
-    instance_dim(l->in, "max_position", &trained);
-    mo.kv_blocks = (uint32_t)(tokens / KV_BLOCK_TOKENS);
-    if (len == 0)
-        len = trained > 0 && trained < tokens ? trained : tokens;
-    if (len > tokens)
-        TRY(err_set(err, ST_INVALID, "--max-len %lld is more than the KV cache holds (--kv-tokens %lld)",
-                    (long long)len, (long long)tokens));
-    mo.max_len = (uint32_t)len;
-    mo.max_seqs = opt->max_seqs ? opt->max_seqs : (uint32_t)lever_int(levers, LEVER_MAX_SEQS);
-    mo.max_outs = opt->max_outs ? opt->max_outs : mo.max_seqs;
-    mo.max_rows = mo.max_rows > mo.max_seqs ? mo.max_rows : mo.max_seqs;
-    mo.max_outs = mo.max_outs < mo.max_rows ? mo.max_outs : mo.max_rows;
+    TRY(loader_model_options(&mo, l->in, levers, opt, err));
     TRY(model_new(&l->model, l->in, l->families, l->store, l->gpu, &mo, &l->log, err));
 done:
     str_release(&why);
@@ -353,7 +376,7 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
             TRY(open_dummy(l, opt->dummy, kv, err));
         TRY(loader_instance(&l->in, l->lib, l->store, kv, err));
     }
-    if (opt->level == LOAD_TOKENIZER || opt->tokenizer)
+    if (opt->level == LOAD_TOKENIZER || opt->tokenizer || (opt->text_if_any && has_text(l)))
         TRY(open_text(l, err));
     if (l->tokenizer && l->in)
         TRY(check_vocabulary(l, err));

@@ -42,6 +42,7 @@ typedef enum {
 typedef struct LoadOptions {
     LoadLevel level;
     bool tokenizer;    /* with LOAD_MODEL and LOAD_STORE: text, too */
+    bool text_if_any;  /* the same, where the checkpoint has a tokenizer at all */
     bool quiet;        /* warnings and errors only, unless the lever says otherwise */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */
@@ -55,6 +56,9 @@ void loaded_close(Loaded *l);
 
 /* The class that a run uses: the lever's, checked, or the best that this CPU can run among those in the registry. */
 Status loader_class(const char **out, const KernelRegistry *reg, const char *wanted, Err *err);
+/* The bounds of a model by the levers and the checkpoint: what loaded_open gives model_new, for reports and checks. */
+Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
+                            Err *err);
 /* An instance of what `path` holds; store_open_config for a bare config. */
 Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, Err *err);
 #endif

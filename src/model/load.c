@@ -261,6 +261,8 @@ static Status lay_out(const LoadPlace *p, GpuBackend *gpu, bool host, uint64_t r
     uint64_t piece = layout_rows(p->layout), piece_bytes, row_bytes, pieces = (rows + piece - 1) / piece;
     uint8_t *to = dst;
 
+    if (gpu == NULL) /* read to be checked */
+        return ST_OK;
     if (!layout_bytes(p->layout, p->weight->stored, piece, k, &piece_bytes) ||
         !dtype_row_bytes(p->weight->stored, k, &row_bytes))
         return err_set(err, ST_FORMAT, "weight %s has no whole rows of %llu", p->weight->name, (unsigned long long)k);
@@ -295,7 +297,7 @@ static Status load_part(const PartSource *s, GpuBackend *gpu, bool host, uint8_t
     for (uint64_t first = 0; first < s->rows; first += step) {
         uint64_t rows = s->rows - first < step ? s->rows - first : step;
         TRY(part_read(s, first, rows, sg, &src, err));
-        TRY(lay_out(p, gpu, host, rows, s->k, src, dst + first / piece * piece_bytes, sg, err));
+        TRY(lay_out(p, gpu, host, rows, s->k, src, dst ? dst + first / piece * piece_bytes : NULL, sg, err));
     }
 done:
     return st;
@@ -305,17 +307,18 @@ Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf 
 {
     Status st = ST_OK;
     Staging sg = {0};
-    GpuFacts facts;
+    GpuFacts facts = {0};
 
-    gpu_facts(gpu, &facts);
+    if (gpu)
+        gpu_facts(gpu, &facts);
     for (uint32_t i = 0; i < lp->n_places; i++) {
         const LoadPlace *p = &lp->places[i];
         uint32_t experts = weight_experts(p->weight);
         for (uint32_t e = 0; e < experts; e++) {
             PartSource s;
             TRY(part_open(&s, p, store, e, err));
-            TRY(load_part(&s, gpu, facts.host_memory, (uint8_t *)weights.ptr + p->offset + p->bytes / experts * e, &sg,
-                          err));
+            uint8_t *dst = gpu ? (uint8_t *)weights.ptr + p->offset + p->bytes / experts * e : NULL;
+            TRY(load_part(&s, gpu, facts.host_memory, dst, &sg, err));
         }
     }
 done:

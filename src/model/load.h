@@ -32,6 +32,6 @@ Status load_plan_new(LoadPlan **out, const Plan *const *plans, size_t n_plans, E
 void load_plan_free(LoadPlan *lp);
 /* Reads every place's rows and writes them, laid out, at weights.ptr + offset. At most 8 MiB of staging at a time, and one expert's
  * matrix where columns must be turned. A value that is not
- * finite is refused with its tensor and row. */
+ * finite is refused with its tensor and row. gpu NULL: everything is read and checked, and goes nowhere. */
 Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf weights, Err *err);
 #endif
