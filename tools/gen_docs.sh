@@ -9,7 +9,7 @@
 #   defaults   docs/src/settings.md  [defaults] of each kernels/<hw>/HARDWARE.toml
 #   models     docs/src/models.md    circuits/<arch>.config.toml [match]
 #   formats    docs/src/models.md    the families of the op linear on the baseline CPU class
-#   points     docs/src/models.md    how many families and points each class has by its own FAMILIES.toml
+#   ops        docs/src/models.md    ops that the families of each FAMILIES.toml compute
 #
 # Without --check the pages are rewritten in place. With it nothing is written: a page that would change is named, and the
 # exit status is 1.
@@ -151,12 +151,12 @@ gen_formats() {
         awk -F '\t' '{ printf "| `%s` | %s | %s |\n", $1, $2 == "" ? "the class'"'"'s" : "`" $2 "`", $3 }'
 }
 
-gen_points() {
-    echo '| File | Families | Points | Ops |'
-    echo '|---|---|---|---|'
+gen_ops() {
+    echo '| File | Ops with a family |'
+    echo '|---|---|'
     find "$root/kernels" -name FAMILIES.toml | sort | while read -r file; do
         ops=$(sed -n 's/^op *= *"\(.*\)".*/`\1`/p' "$file" | sort -u | tr '\n' ' ' | sed 's/ $//')
-        echo "| \`${file#"$root"/}\` | $(grep -c '^\[\[family\]\]' "$file") | $(grep -c '^\[\[family.point\]\]' "$file") | $ops |"
+        echo "| \`${file#"$root"/}\` | $ops |"
     done
 }
 
@@ -197,5 +197,5 @@ stale=0
 fill README.md status
 fill docs/src/cli.md commands
 fill docs/src/settings.md settings defaults
-fill docs/src/models.md models formats points
+fill docs/src/models.md models formats ops
 exit "$stale"

@@ -38,7 +38,7 @@ EOF
     mkdir -p good/docs/src bin
     printf '#!/bin/sh\n[ $# = 1 ] && echo "  one  the one" && exit\necho "help of $1"\n' >bin/metrale
     chmod +x bin/metrale
-    for part in cli:commands settings:settings settings:defaults models:models models:formats models:points; do
+    for part in cli:commands settings:settings settings:defaults models:models models:formats models:ops; do
         printf '<!-- begin generated: %s -->\nold\n<!-- end generated -->\nprose\n' "${part#*:}" \
             >>"good/docs/src/${part%%:*}.md"
     done
