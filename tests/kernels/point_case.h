@@ -3,7 +3,7 @@
  * everything follows from the rule, so that a family added to FAMILIES.toml is tested without a line of C.
  *
  * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads' widths; what a
- * matrix or a block format reads along k is a multiple of 32; the rest is odd on purpose.
+ * matrix or a block format reads along k is a multiple of the block, at least 32; the rest is odd on purpose.
  *
  * Owns: its arena.   Thread: one. */
 #ifndef METRALE_TESTS_POINT_CASE_H
@@ -129,9 +129,21 @@ static uint32_t case_latent(const PointShape *s)
     return s->k < 192 ? s->k : 192;
 }
 
+/* What rows along k are a multiple of: the largest block of the family's formats, at least 32. */
+static uint32_t case_unit(const Family *f)
+{
+    uint32_t unit = 32;
+
+    for (uint32_t i = 0; i < f->n_formats; i++)
+        if (dtype_block(f->formats[i].dtype) > unit)
+            unit = dtype_block(f->formats[i].dtype);
+    return unit;
+}
+
 static void case_widths(PointCase *c)
 {
     const PointShape *s = c->shape;
+    uint32_t unit = case_unit(c->rule->family), k = unit == 32 ? s->k : unit * (1 + s->k / 512);
     uint32_t parent[RULE_MAX_VARS], width[RULE_MAX_VARS] = {0}, n_odd = 0, n_even = 0;
     bool even[RULE_MAX_VARS] = {false};
 
@@ -270,7 +282,7 @@ static void case_widths(PointCase *c)
     }
     for (uint32_t v = 0; v < c->n_vars; v++)
         if (group_of(parent, v) == v && width[v] == 0)
-            width[v] = even[v] ? s->k + 32 * n_even++ : s->n + 7 * n_odd++;
+            width[v] = even[v] ? k + unit * n_even++ : s->n + 7 * n_odd++;
     for (uint32_t v = 0; v < c->n_vars; v++)
         c->edges[v].width = width[group_of(parent, v)];
 }
@@ -497,9 +509,9 @@ static void case_inputs(PointCase *c)
         c->input[v] = case_alloc(c, c->shape->rows, case_row_bytes(c, v));
         for (uint32_t r = 0; r < c->shape->rows; r++) {
             for (uint32_t i = 0; i < width; i++) /* a block of zeros now and then; ids of distinct experts, some rare */
-                row[i] = c->formats[v] == DT_I32           ? (float)((r % 5 * 3 + i * 3) % case_experts(c->shape))
+                row[i] = c->formats[v] == DT_I32  ? (float)((r % 5 * 3 + i * 3) % case_experts(c->shape))
                          : (r + i / 32) % 13 == 5 ? 0.0f
-                                                           : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
+                                                  : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
             case_tame(c, v, row, width);
             case_encode(c->formats[v], row, width, c->input[v] + r * case_row_bytes(c, v),
                         c->value[v] + (size_t)r * width);
@@ -507,24 +519,35 @@ static void case_inputs(PointCase *c)
     }
 }
 
-/* Random stored bytes that hold finite values of a weight's usual size. */
+/* Random stored bytes that hold finite values of a weight's usual size: scales are small, the rest is any bits. */
 static void random_stored(DType t, uint64_t elements, uint8_t *out)
 {
+    static const struct {
+        DType t;
+        uint32_t d, m; /* where a block has its f16 scale and minimum; the same where it has no minimum */
+        float size;    /* of the scale, such that weights are below about 0.2 */
+    } scales[] = {{DT_Q8_0, 0, 0, 0.01f},    {DT_Q4_0, 0, 0, 0.01f},      {DT_Q4_1, 0, 2, 0.01f},
+                  {DT_Q5_0, 0, 0, 0.01f},    {DT_Q5_1, 0, 2, 0.01f},      {DT_IQ4_NL, 0, 0, 0.001f},
+                  {DT_Q2_K, 80, 82, 0.002f}, {DT_Q3_K, 108, 108, 0.001f}, {DT_Q4_K, 0, 2, 2e-4f},
+                  {DT_Q5_K, 0, 2, 1e-4f},    {DT_Q6_K, 208, 208, 5e-5f},  {DT_IQ4_XS, 0, 0, 5e-5f}};
     uint32_t block = dtype_block(t), bytes = dtype_block_bytes(t);
 
     for (uint64_t i = 0; i < elements / block; i++, out += bytes) {
         float x = (float)case_random() * 0.2f;
-        uint16_t d = f32_to_f16(x * 0.05f), m = f32_to_f16((float)case_random() * 0.1f);
         for (uint32_t j = 0; j < bytes; j++)
             out[j] = (uint8_t)(case_random() * 128);
         if (t == DT_F32)
             memcpy(out, &x, 4);
         else if (t == DT_F16 || t == DT_BF16)
             memcpy(out, &(uint16_t){t == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x)}, 2);
-        else
-            memcpy(out, &d, 2);
-        if (t == DT_Q4_1)
-            memcpy(out + 2, &m, 2);
+        else if (t == DT_MXFP4)
+            out[0] = (uint8_t)(120 + (int)(case_random() * 4));
+        for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++)
+            if (scales[s].t == t) {
+                float m = (float)case_random() * (block == 256 ? 0.003f : 0.1f);
+                memcpy(out + scales[s].m, &(uint16_t){f32_to_f16(m)}, 2);
+                memcpy(out + scales[s].d, &(uint16_t){f32_to_f16(x * 5 * scales[s].size)}, 2);
+            }
     }
 }
 
@@ -906,8 +929,7 @@ static void reference_recurrence(PointCase *c, const InstanceNode *n, uint32_t r
     const PointShape *s = c->shape;
     uint32_t heads = s->n_heads, groups = s->n_kv, dim = s->head_dim, odd = case_odd(s);
     double *y = case_at(c, n->out[0], r), *x = case_at(c, n->in[0], r);
-    double *state =
-        c->kv[0] + (size_t)c->row_seq[r] * c->state.parts[0].heads * c->state.parts[0].width;
+    double *state = c->kv[0] + (size_t)c->row_seq[r] * c->state.parts[0].heads * c->state.parts[0].width;
 
     if (n->op->kind == OP_CONV1D_UPDATE) {
         ref_conv1d(y, state, x, c->dense[n->weight[0]], n->weight[1] >= 0 ? c->dense[n->weight[1]] : NULL,

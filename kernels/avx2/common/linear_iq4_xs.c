@@ -1,0 +1,46 @@
+/* The families that read iq4_xs matrices. cell.h has the product, tile.h the ops around it.
+ *   w = d * s * value[q]; s for 32 k */
+#define BLOCK_K    256
+#define HEAD_BYTES 32
+#define CELL_BYTES (16 + 256)
+#define TOP        127
+#define ZERO       0
+#define HALVES     0
+#define MINIMA     0
+#include "cell.h"
+#include "iq4.h"
+
+INLINE w64 cell_codes(const uint8_t *cell, const int g)
+{
+    return w_lookup(IQ4_VALUES, plane_nibbles(cell + 16, g));
+}
+
+INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
+{
+    return (Scales){.d = v_mul(v_load_f16((const uint16_t *)head), v_load_i8(cell))};
+}
+
+KERNEL(embed_iq4_xs)
+{
+    embed(a, b);
+}
+KERNEL(linear_iq4_xs)
+{
+    linear(a, b);
+}
+KERNEL(linear_add_iq4_xs)
+{
+    linear_add(a, b);
+}
+KERNEL(linear_3_iq4_xs)
+{
+    linear_3(a, b);
+}
+KERNEL(linear_gate_iq4_xs)
+{
+    linear_gate(END_GATE_I8, a, b);
+}
+KERNEL(lm_head_iq4_xs)
+{
+    lm_head(a, b);
+}
