@@ -23,12 +23,18 @@ static Kernels *tree_class(Embedded *e)
     return k;
 }
 
-static void tree__every_dense_checkpoint_is_planned_in_every_step_shape(void **state)
+static void tree__every_checkpoint_is_planned_in_every_step_shape(void **state)
 {
     static const char *const names[] = {
-        "llama",           "llama3-rope",      "mistral",  "qwen2",          "qwen3",           "qwen3-yarn",
-        "smollm2-135m",    "llama-3.1-8b",     "qwen3-8b", "f32-llama.gguf", "q4_1-llama.gguf", "q8_0-llama3rope.gguf",
-        "q8_0-qwen3.gguf", "smollm2-q4_1.gguf"};
+        "llama",           "llama3-rope",       "mistral",         "qwen2",
+        "qwen3",           "qwen3-yarn",        "smollm2-135m",    "llama-3.1-8b",
+        "qwen3-8b",        "f32-llama.gguf",    "q4_1-llama.gguf", "q8_0-llama3rope.gguf",
+        "q8_0-qwen3.gguf", "smollm2-q4_1.gguf", "granite",         "olmoe",
+        "gemma3",          "qwen3_moe",         "glm4_moe",        "minimax_m2",
+        "gpt_oss",         "granite-3.3-2b",    "olmoe-1b-7b",     "gemma-3-270m",
+        "gemma-3-4b",      "qwen3-30b-a3b",     "glm-4.5-air",     "minimax-m2",
+        "gpt-oss-20b",     "granite.gguf",      "olmoe.gguf",      "qwen3moe.gguf",
+        "gemma3.gguf",     "glm4moe.gguf",      "minimax-m2.gguf", "gpt-oss.gguf"};
     static Embedded e;
     CircuitLibrary *lib = fixture_library();
     Kernels *k = tree_class(&e);
@@ -92,7 +98,7 @@ static void tree__the_default_model_has_one_distinct_layer_and_reads_each_weight
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tree__every_dense_checkpoint_is_planned_in_every_step_shape),
+        cmocka_unit_test(tree__every_checkpoint_is_planned_in_every_step_shape),
         cmocka_unit_test(tree__the_default_model_has_one_distinct_layer_and_reads_each_weight_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
