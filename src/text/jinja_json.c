@@ -74,7 +74,7 @@ static bool dump_number(Dumper *d, Value v)
     if (v.kind == V_INT)
         snprintf(buf, sizeof buf, "%lld", (long long)v.i);
     else if (isnan(v.f) || isinf(v.f))
-        strcpy(buf, isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity");
+        snprintf(buf, sizeof buf, "%s", isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity");
     else
         float_repr(v.f, buf);
     return build_chars(d->b, buf);

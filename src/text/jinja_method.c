@@ -467,7 +467,7 @@ static bool m_format(Interp *in, Value self, const Args *args, Value *out)
         if (n == 0)
             index = next++;
         else if (strspn(name, "0123456789") == n && n < 6)
-            index = (size_t)atoi(name);
+            index = (size_t)strtoul(name, NULL, 10);
         const Value *v = arg_get(args, index, name);
         if (!v)
             return fail(in, "format: there is no value for {%s} (only {}, {0} and {name} are supported)", name);

@@ -546,13 +546,13 @@ void float_repr(double f, char out[48])
     char digits[32];
     int precision = 0, exponent;
     if (isnan(f) || isinf(f)) {
-        strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+        snprintf(out, 48, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
     }
     do
         snprintf(digits, sizeof digits, "%.*e", precision, f);
     while (strtod(digits, NULL) != f && precision++ < 17);
-    exponent = atoi(strchr(digits, 'e') + 1);
+    exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent >= 16 || exponent < -4) {
         char *e = strchr(digits, 'e');
         *e = 0;
