@@ -104,14 +104,14 @@ static Status run_once(Run *out, Engine *e, Clock *clock, const BenchWork *w, Er
         TRY(engine_step(e, &worked, err));
         uint64_t t1 = clock_ns(clock);
         engine_stats(e, &after);
-        if (after.prompt_tokens > before.prompt_tokens) {
-            prefill_s += (double)(t1 - t0) * 1e-9;
-            prompts += after.prompt_tokens - before.prompt_tokens;
-        } else if (after.generated_tokens > before.generated_tokens) {
+        if (after.generated_tokens > before.generated_tokens && after.prompt_tokens == before.prompt_tokens) {
             decode_s += (double)(t1 - t0) * 1e-9;
             decoded += after.generated_tokens - before.generated_tokens;
             if (n < cap)
                 steps[n++] = (double)(t1 - t0) * 1e-6;
+        } else if (after.steps > before.steps) {
+            prefill_s += (double)(t1 - t0) * 1e-9; /* a prompt is counted with its last chunk */
+            prompts += after.prompt_tokens - before.prompt_tokens;
         } else if (!worked)
             TRY(err_set(err, ST_BUSY, "the workload does not fit: %u sequences of %u tokens; raise --kv-tokens",
                         w->concurrency, w->prompt + w->gen));
