@@ -253,7 +253,7 @@ static void instance__a_wrong_width_is_said_at_its_node(void **state)
                    TEXTS("node gate (circuits/blocks/mlp.toml:", "its input is 576 elements wide, but must be 1536"));
     circuit_library_free(broken);
     assert_true(embedded_replace(&e, "circuits/blocks/mlp.toml", "= [\"ffn\", \"ffn\"]", "= [\"ffn\", \"hidden\"]"));
-    assert_true(embedded_replace(&e, "circuits/blocks/mlp.toml", "in  = [\"g\", \"u\"]", "in  = [\"g\", \"g\"]"));
+    assert_true(embedded_replace(&e, "circuits/blocks/mlp.toml", "in   = [\"g\", \"u\"]", "in   = [\"g\", \"g\"]"));
     assert_int_equal(circuit_library_new(&broken, e.files, e.n, &err), ST_OK);
     assert_refused(broken, j, false, ST_FORMAT, TEXTS("nothing reads 'u', which node up makes"));
     circuit_library_free(broken);
