@@ -215,6 +215,8 @@ typedef struct WeightBinder {
     Arena *arena;
     const char *prefix;
     uint32_t n_layers;
+    const struct QuantConfig *quant; /* NULL: no weight is quantised */
+    bool linear;                     /* the slot at hand is a matrix that quantisers take */
     const char **used; /* names of tensors that something reads, growing */
     size_t n_used, cap_used;
 } WeightBinder;

@@ -5,6 +5,8 @@
  * it has in which format, so a kind is expanded once for each such combination; expansions that come out equal share one
  * block. Last, every tensor of the checkpoint must have been read by something. */
 #include "circuit/circuit_parts.h"
+#include "circuit/quant_bind.h"
+#include "circuit/quant_config.h"
 #include "core/str.h"
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +175,19 @@ static Status check_parts(const Build *b, const InstanceBinding *bind, const Ins
     return ST_OK;
 }
 
+/* A quantised weight: each expert's tensors, or all of them in one. */
+static Status check_quant(const Build *b, const InstanceBinding *bind, InstanceWeight *w)
+{
+    uint64_t rows = bind->of ? bind->of : w->n / (w->experts ? w->experts : 1);
+    uint32_t together = w->experts && bind->tensors == NULL ? w->experts : 0;
+    Status st = check_parts(b, bind, w);
+
+    for (uint32_t e = 0; st == ST_OK && e < (bind->tensors ? w->experts : 1); e++)
+        st = quant_check(b->src, bind->quant, bind->tensors ? bind->tensors[e] : bind->tensor, together, rows, w->k,
+                         &w->stored, b->err);
+    return st;
+}
+
 static Status check_tensor(Build *b, const CircuitSlot *slot, const InstanceBinding *bind, InstanceWeight *w)
 {
     uint64_t dims[4];
@@ -234,6 +249,7 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
         if (strcmp(b->weights[i].name, slot->name) == 0)
             return ST_OK;
     b->binder.scope = scope;
+    b->binder.linear = slot->n != NULL && part != PART_STEM;
     if (slot->experts != NULL)
         TRY(slot_size(b, scope, slot, slot->experts, &experts));
     TRY(weight_bind(&b->binder, part, slot->name, layer, (uint32_t)experts, optional, bind, &found, b->err));
@@ -250,7 +266,7 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
         w->k *= experts;
     else if (experts > 0)
         w->n *= experts;
-    TRY(check_tensor(b, slot, bind, w));
+    TRY(bind->quant != NULL ? check_quant(b, bind, w) : check_tensor(b, slot, bind, w));
     b->n_weights++;
 done:
     return st;
@@ -565,6 +581,7 @@ static Status build(Build *b, const CircuitLibrary *lib)
     TRY(build_scratch(b));
     scope = (Scope){.sets = {&b->circuit->set, &b->config.values}, .n = 2};
     TRY(weight_binder_init(&b->binder, b->circuit->weights, b->src, &scope, b->in->n_layers, b->arena, b->err));
+    TRY(quant_config_read(&b->binder.quant, b->src, b->arena, b->err));
     TRY(build_ropes(b));
     TRY(build_end(b, &b->circuit->stem, PART_STEM, 1, &b->in->stem, &b->in->stem_bindings));
     width = b->in->stem.edges[b->in->stem.out_edge].width;

@@ -12,6 +12,7 @@
 #include "circuit/signature.h"
 #include "core/dtype.h"
 #include "core/json.h"
+#include "core/quant.h"
 #include "core/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,7 +101,7 @@ typedef enum {
 /* Where a layer's weight slot finds its bytes: rows row, row + step, ... of the tensor (of a vector: elements). With
  * experts, expert e's rows begin `of` rows after those of expert e - 1, or are those of a tensor of its own. */
 typedef struct InstanceBinding {
-    const char *tensor; /* name in the store; of expert 0 */
+    const char *tensor; /* name in the store; of expert 0. Of a quantised weight: its module's, the scheme has suffixes */
     RowOrder order;
     uint32_t head_dim; /* for ROWS_ROPE_INTERLEAVED */
     uint64_t row;
@@ -108,6 +109,7 @@ typedef struct InstanceBinding {
     uint64_t of;   /* rows of the whole tensor, with experts those of one; 0: the tensor is the slot and nothing else */
     bool columns;  /* the tensor is stored as [k][of], with experts [experts][k][of]: row r of the slot is a column */
     const char *const *tensors; /* one for each expert; NULL: all are in `tensor` */
+    const QuantScheme *quant;   /* codes and scales are in tensors of their own; NULL: the tensor is the weight */
 } InstanceBinding;
 
 typedef struct InstanceLayer {

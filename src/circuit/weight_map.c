@@ -8,6 +8,8 @@
  * Everything that is bound is remembered: a tensor that nothing reads and no rule ignores refuses the checkpoint, for it
  * may be a bias or a norm that the circuit does not have. */
 #include "circuit/circuit_parts.h"
+#include "circuit/quant_bind.h"
+#include "circuit/quant_config.h"
 #include "core/str.h"
 #include <stdlib.h>
 #include <string.h>
@@ -342,6 +344,22 @@ static bool tensor_exists(const WeightBinder *b, const char *name)
     return b->src->find(b->src->ctx, name, &desc);
 }
 
+/* How the linear that `name` is the weight of is stored; NULL: as itself. module: its name. */
+static const QuantScheme *name_scheme(const WeightBinder *b, const char *name, uint32_t experts, char *module)
+{
+    const QuantScheme *s = b->linear && quant_module(name, module) ? quant_config_find(b->quant, module, experts > 0)
+                                                                   : NULL;
+
+    return s != NULL && quant_stored(b->src, s, module) ? s : NULL;
+}
+
+static bool form_exists(const WeightBinder *b, const char *name, uint32_t experts)
+{
+    char module[QUANT_NAME_MAX];
+
+    return tensor_exists(b, name) || name_scheme(b, name, experts, module) != NULL;
+}
+
 static Status mark_used(WeightBinder *b, const char *name, Err *err)
 {
     if (b->n_used == b->cap_used) {
@@ -355,6 +373,55 @@ static Status mark_used(WeightBinder *b, const char *name, Err *err)
     }
     b->used[b->n_used++] = name;
     return ST_OK;
+}
+
+static Status mark_part(void *binder, const char *tensor, Err *err)
+{
+    WeightBinder *b = binder;
+    const char *name = arena_strdup(b->arena, tensor);
+
+    return name != NULL ? mark_used(b, name, err) : binder_nomem(b, err);
+}
+
+/* Turns a binding that has its tensors' names into one that has their modules', when they are quantised. */
+static Status bind_quant(WeightBinder *b, InstanceBinding *out, uint32_t experts, Err *err)
+{
+    char module[QUANT_NAME_MAX];
+    const QuantScheme *s = name_scheme(b, out->tensor, experts, module), *other;
+    const uint32_t n = out->tensors != NULL ? experts : 1;
+    QuantScheme *own = s != NULL ? ARENA_NEW(b->arena, QuantScheme) : NULL;
+    const char **modules = ARENA_ARRAY(b->arena, const char *, n);
+    Status st = ST_OK;
+
+    if (modules == NULL || (s != NULL && own == NULL))
+        return binder_nomem(b, err);
+    if (s != NULL)
+        *own = quant_spelling(b->src, s, module);
+    for (uint32_t e = 0; e < n; e++) {
+        const char *name = out->tensors != NULL ? out->tensors[e] : out->tensor;
+
+        other = name_scheme(b, name, experts, module);
+        if (other != s)
+            return err_set(err, ST_UNSUPPORTED, "%s: %s is %s, but %s is %s; the experts of a layer need one format",
+                           b->src->name, out->tensor, s ? s->name : "not quantised", name,
+                           other ? other->name : "not quantised");
+        if (s == NULL) {
+            TRY(mark_used(b, name, err));
+            continue;
+        }
+        modules[e] = arena_strdup(b->arena, module);
+        if (modules[e] == NULL)
+            return binder_nomem(b, err);
+        TRY(quant_each(b->src, own, module, mark_part, b, err));
+    }
+    if (s == NULL)
+        return ST_OK;
+    out->quant = own;
+    out->tensor = modules[0];
+    out->tensors = out->tensors != NULL ? modules : NULL;
+    out->columns = false; /* quantisers keep the inputs of an output together */
+done:
+    return st;
 }
 
 /* ---- binding ----------------------------------------------------------------------------------------------------- */
@@ -421,10 +488,9 @@ static Status bind_experts(WeightBinder *b, const WeightForm *f, uint32_t layer,
     names[0] = tensor;
     for (uint32_t e = 1; e < experts; e++) {
         TRY(expand_name(b, f->name, b->prefix, layer, e, &names[e], err));
-        if (b->src->find != NULL && !tensor_exists(b, names[e]))
+        if (b->src->find != NULL && !form_exists(b, names[e], experts))
             return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; there must be one for each of the %u experts",
                            b->src->name, names[e], experts);
-        TRY(mark_used(b, names[e], err));
     }
     out->tensors = names;
 done:
@@ -457,9 +523,9 @@ static Status bind_form(WeightBinder *b, const WeightForm *f, uint32_t layer, ui
                              .step = f->step,
                              .of = (uint64_t)of,
                              .columns = f->columns};
-    TRY(mark_used(b, tensor, err));
     if (strstr(f->name, "{e}") != NULL)
         TRY(bind_experts(b, f, layer, experts, tensor, out, err));
+    TRY(bind_quant(b, out, experts, err));
 done:
     return st;
 }
@@ -487,7 +553,7 @@ Status weight_bind(WeightBinder *b, WeightPart part, const char *slot, uint32_t 
         TRY(expand_name(b, f->name, b->prefix, layer, 0, &name, err));
         if (first == NULL)
             first = name;
-        if (b->src->find == NULL || tensor_exists(b, name)) {
+        if (b->src->find == NULL || form_exists(b, name, experts)) {
             *found = true;
             if (experts == 0 && strstr(f->name, "{e}") != NULL)
                 return err_set(err, ST_FORMAT, "%s: %s names a tensor for each expert, but weight %s has no experts",

@@ -27,6 +27,17 @@
  *   q5_k     d, dmin | u6 s, m [8] | u1 h[256] | u4 q[256]      w = d*s*(q + 16h) - dmin*m
  *   q6_k     u4 q[256] | u2 h[256] | i8 s[16] | d               w = d*s*(q + 16h - 32)
  *   iq4_xs   d | u6 s[8] | u4 q[256]                            w = d*(s - 32)*value[q]
+ *
+ * Checkpoints of other quantisers keep codes, scales and zero points in tensors of their own. One row of them, put
+ * together (weights/quant.h), is a head, then codes in order of k; a scale is for one span of k's, the last may be short:
+ *
+ *   fp8/128         f32 d[ceil(k/128)] | u8 q[k]                w = d*e4m3(q)
+ *   nvfp4           f32 g | e4m3 s, u4p q[16] ...               w = g*(s*e2m1(q))           g, s: exact product first
+ *   nf4/S           f32 d[ceil(k/S)] | u4p q[k]                 w = d*nf4(q)
+ *   w4/S, w8/S      {f32 d, i16 z}[ceil(k/S)] | q[k]            w = d*(q - z)               u4 in 32s as above; i8
+ *   w4p/S           u16 p[k] | {f32 d, i16 z}[..] | u4p q[k]    w[p[i]] = d*(q[i] - z)      input p[i] meets code i
+ *
+ * u4p: byte b holds elements 2b (low nibble) and 2b + 1.
  */
 #define DTYPE_MAP(X)                                                                                                   \
     X(F32, "f32", 1, 4)                                                                                                \
@@ -47,6 +58,21 @@
     X(Q5_K, "q5_k", 256, 176)                                                                                          \
     X(Q6_K, "q6_k", 256, 210)                                                                                          \
     X(IQ4_XS, "iq4_xs", 256, 136)                                                                                      \
+    X(U8, "u8", 1, 1)                                                                                                  \
+    X(I8, "i8", 1, 1)                                                                                                  \
+    X(E4M3, "e4m3", 1, 1)                                                                                              \
+    X(E8M0, "e8m0", 1, 1)                                                                                              \
+    X(FP8_128, "fp8/128", 8, 8)                                                                                        \
+    X(NVFP4, "nvfp4", 16, 9)                                                                                           \
+    X(NF4_64, "nf4/64", 32, 16)                                                                                        \
+    X(NF4_32, "nf4/32", 32, 16)                                                                                        \
+    X(W4_128, "w4/128", 32, 16)                                                                                        \
+    X(W4_64, "w4/64", 32, 16)                                                                                          \
+    X(W4_32, "w4/32", 32, 16)                                                                                          \
+    X(W8_128, "w8/128", 32, 32)                                                                                        \
+    X(W4P_128, "w4p/128", 32, 16)                                                                                      \
+    X(W4P_64, "w4p/64", 32, 16)                                                                                        \
+    X(W4P_32, "w4p/32", 32, 16)                                                                                        \
     X(I8_32, "i8/32", 32, 40) /* activations: i8 q[32]; f32 d; i32 s = sum(q): x = d*q */
 
 typedef enum {
@@ -63,4 +89,15 @@ uint32_t dtype_block(DType t);
 uint32_t dtype_block_bytes(DType t);
 /* Bytes of one row of n elements; false when n is no multiple of the block or the product overflows. */
 bool dtype_row_bytes(DType t, uint64_t n, uint64_t *bytes);
+
+/* What a row has beside its codes; all 0 for formats whose blocks are self-contained. */
+typedef struct DTypeRow {
+    uint32_t head, element; /* bytes once, and for each element */
+    uint32_t span, bytes;   /* elements that share a scale, and its bytes */
+} DTypeRow;
+DTypeRow dtype_row(DType t);
+static inline uint64_t dtype_spans(DTypeRow r, uint64_t n)
+{
+    return r.span ? (n + r.span - 1) / r.span : 0;
+}
 #endif

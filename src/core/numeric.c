@@ -63,3 +63,37 @@ uint16_t f32_to_f16(float f)
         result = 0;
     return (uint16_t)(sign | result);
 }
+
+float e4m3_to_f32(uint8_t b)
+{
+    uint32_t exponent = b >> 3 & 15, fraction = b & 7, u;
+    float f;
+
+    if ((b & 0x7f) == 0x7f)
+        u = 0x7fc00000u;
+    else if (exponent != 0)
+        u = (exponent + 127 - 7) << 23 | fraction << 20;
+    else { /* fraction * 2^-9, an exact product */
+        f = (float)fraction * 0x1p-9f;
+        memcpy(&u, &f, sizeof u);
+    }
+    u |= (uint32_t)(b & 0x80) << 24;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+float e8m0_to_f32(uint8_t b)
+{
+    uint32_t u = b == 255 ? 0x7fc00000u : b == 0 ? 0x00400000u : (uint32_t)b << 23; /* 2^-127 is subnormal */
+    float f;
+
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+float e2m1_to_f32(uint8_t code)
+{
+    static const float values[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+    return code & 8 ? -values[code & 7] : values[code & 7];
+}

@@ -20,6 +20,11 @@ static inline uint16_t f32_to_bf16(float f)
         return (uint16_t)((u >> 16) | 0x40u);
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
+/* OCP 8-bit floating point, E4M3: bias 7, no infinities, all ones but the sign is NaN. */
+float e4m3_to_f32(uint8_t b);
+/* OCP Microscaling 1.0: 2^(b - 127), 255 is NaN; E2M1: the low four bits, code 8 is -0. */
+float e8m0_to_f32(uint8_t b);
+float e2m1_to_f32(uint8_t code);
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 #endif

@@ -4,6 +4,7 @@
 #include "model/load.h"
 #include "model/binding.h"
 #include "weights/decode.h"
+#include "weights/quant.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,6 +151,7 @@ typedef struct PartSource {
     const LoadPlace *place;
     WeightStore *store;
     const TensorInfo *tensor;
+    QuantReader *quant;    /* instead of the tensor, for a quantised weight */
     uint64_t base;         /* the part's first row in the tensor, or with columns its first element */
     uint64_t rows, of;     /* of the slot's part; of the tensor's */
     uint64_t k, row_bytes; /* a row: elements and bytes. Vectors: 1 element */
@@ -192,6 +194,14 @@ static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, u
     const char *name = binding_tensor(b, p->weight, expert, &base);
     const TensorInfo *t = store_find(store, name);
 
+    if (b->quant != NULL) {
+        const uint64_t rows = b->of ? b->of : weight_rows(p->weight);
+        *s = (PartSource){.place = p, .store = store, .base = base, .rows = weight_rows(p->weight), .of = rows};
+        s->k = p->weight->k;
+        dtype_row_bytes(p->weight->stored, s->k, &s->row_bytes);
+        return quant_open(&s->quant, store, b->quant, name, b->tensors ? rows : rows * weight_experts(p->weight), s->k,
+                          p->weight->stored, err);
+    }
     if (t == NULL)
         return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", store->path, name);
     *s = (PartSource){.place = p, .store = store, .tensor = t, .rows = weight_rows(p->weight)};
@@ -234,7 +244,8 @@ static Status part_rows(const PartSource *s, uint64_t first, uint64_t n, Staging
     const uint64_t step = b->step > 1 ? b->step : 1, from = b->row + first * step, span = (n - 1) * step + 1;
 
     TRY(grow(&sg->read, &sg->read_cap, span * s->row_bytes, err));
-    TRY(store_read(s->store, s->tensor, (s->base + from) * s->row_bytes, sg->read, span * s->row_bytes, err));
+    TRY(s->quant ? quant_read(s->quant, s->base + from, span, sg->read, err)
+                 : store_read(s->store, s->tensor, (s->base + from) * s->row_bytes, sg->read, span * s->row_bytes, err));
     *out = sg->read;
     if (b->order != ROWS_AS_STORED || step > 1) {
         TRY(grow(&sg->ordered, &sg->ordered_cap, n * s->row_bytes, err));
@@ -243,7 +254,8 @@ static Status part_rows(const PartSource *s, uint64_t first, uint64_t n, Staging
                    s->row_bytes);
         *out = sg->ordered;
     }
-    TRY(check_rows(s, *out, from, n, err));
+    if (s->quant == NULL)
+        TRY(check_rows(s, *out, from, n, err));
 done:
     return st;
 }
@@ -318,7 +330,9 @@ Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf 
             PartSource s;
             TRY(part_open(&s, p, store, e, err));
             uint8_t *dst = gpu ? (uint8_t *)weights.ptr + p->offset + p->bytes / experts * e : NULL;
-            TRY(load_part(&s, gpu, facts.host_memory, dst, &sg, err));
+            st = load_part(&s, gpu, facts.host_memory, dst, &sg, err);
+            quant_close(s.quant);
+            TRY(st);
         }
     }
 done:

@@ -8,6 +8,7 @@
 #include "model/reference_recurrent.h"
 #include "model/rope_table.h"
 #include "weights/decode.h"
+#include "weights/quant.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,31 @@ static uint64_t tensor_elements(const TensorInfo *t)
     return n;
 }
 
+/* All rows of a quantised matrix, put together. */
+static Status matrix_open_quant(Reference *r, const InstanceBinding *b, const InstanceWeight *w, uint32_t expert,
+                                Matrix *out, Err *err)
+{
+    Status st = ST_OK;
+    Matrix m = {.binding = b, .k = w->k, .dtype = w->stored};
+    const uint64_t rows = b->of ? b->of : weight_rows(w);
+    uint64_t base;
+    const char *module = binding_tensor(b, w, expert, &base);
+    QuantReader *q = NULL;
+
+    dtype_row_bytes(m.dtype, m.k, &m.row_bytes);
+    TRY(quant_open(&q, r->store, b->quant, module, b->tensors ? rows : rows * weight_experts(w), m.k, m.dtype, err));
+    m.bytes = malloc(rows * m.row_bytes);
+    if (m.bytes == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for %s", module));
+    TRY(quant_read(q, base, rows, m.bytes, err));
+    *out = m;
+    m.bytes = NULL;
+done:
+    quant_close(q);
+    matrix_release(&m);
+    return st;
+}
+
 /* A vector is a matrix of rows of one element. */
 static Status matrix_open(Reference *r, const InstanceBinding *b, const InstanceWeight *w, uint32_t expert, Matrix *out,
                           Err *err)
@@ -64,6 +90,8 @@ static Status matrix_open(Reference *r, const InstanceBinding *b, const Instance
     const char *name = binding_tensor(b, w, expert, &base);
     const TensorInfo *info = store_find(r->store, name);
 
+    if (b->quant != NULL)
+        return matrix_open_quant(r, b, w, expert, out, err);
     if (info == NULL)
         return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", r->store->path,
                        name);

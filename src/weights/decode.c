@@ -4,6 +4,7 @@
 #include "weights/decode.h"
 #include "core/numeric.h"
 #include "weights/block.h"
+#include "weights/rowed.h"
 
 /* Twice the value of an e2m1 code (OCP Microscaling 1.0: sign, two bits of exponent, one of mantissa; code 8 is -0). */
 static const float E2M1_TWICE[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
@@ -228,6 +229,10 @@ bool dtype_row_to_f32(DType t, const void *row, uint64_t n, float *out)
 
     if (!dtype_row_bytes(t, n, &bytes))
         return false;
+    if (rowed(t)) {
+        rowed_to_f32(t, p, n, out);
+        return true;
+    }
     switch (t) {
     case DT_F32:
         if (n > 0)
@@ -307,6 +312,8 @@ bool dtype_row_finite(DType t, const void *row, uint64_t n, uint64_t *at)
 
     if (!dtype_row_bytes(t, n, &bytes))
         return true;
+    if (rowed(t))
+        return rowed_finite(t, p, n, at);
     for (uint64_t i = 0; i < n; i += block, p += step) {
         if (!block_finite(t, p)) {
             *at = i;

@@ -7,6 +7,7 @@
 #include "weights/layout.h"
 #include "weights/block.h"
 #include "weights/decode.h"
+#include "weights/rowed.h"
 #include <assert.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ bool layout_takes(WeightLayout l, DType stored)
     case DT_I64:
         return l == LAYOUT_ROW;
     default:
-        return false;
+        return rowed(stored) && (l == LAYOUT_ROW || l == LAYOUT_N16);
     }
 }
 
@@ -94,7 +95,8 @@ bool layout_bytes(WeightLayout l, DType stored, uint64_t n, uint64_t k, uint64_t
         return false;
     if (l != LAYOUT_N16)
         return !__builtin_mul_overflow(n, row, bytes);
-    return !__builtin_mul_overflow(k / dtype_block(stored), (uint64_t)n16_block_bytes(stored), &piece) &&
+    return (rowed(stored) ? rowed_tile_bytes(stored, k, &piece)
+                          : !__builtin_mul_overflow(k / dtype_block(stored), (uint64_t)n16_block_bytes(stored), &piece)) &&
            n <= UINT64_MAX - (TILE - 1) && !__builtin_mul_overflow((n + TILE - 1) / TILE, piece, bytes);
 }
 
@@ -363,6 +365,8 @@ void layout_piece(WeightLayout l, DType stored, uint64_t k, uint32_t rows, const
         dtype_row_to_f32(stored, src, k, dst);
     else if (l == LAYOUT_ROW)
         memcpy(dst, src, piece);
+    else if (rowed(stored))
+        rowed_tile(stored, k, rows, src, dst);
     else
         piece_n16(stored, k, rows, src, dst);
 }

@@ -37,6 +37,15 @@
  *   q6_k     f16 d[16]           | 8 x { i8 s[2][16]        | p | q }    3360
  *   iq4_xs   f16 d[16]           | 8 x { i8 s[16]           | q     }    2208   (2176 -> 2208)
  *
+ * Formats whose rows have a part beside their codes (dtype.h), for each span of k's of a tile, the last perhaps short:
+ *
+ *   fp8/128  f32 d[16]           | u8 [k][16]
+ *   nf4/S    f32 d[16]           | pairs [k / 2][16]      byte r: row r, low nibble k, high nibble k + 1
+ *   w4p/S    f32 d[16], i16 z[16] | pairs                 and in front of all spans, once: u16 p[k]
+ *   w4/S     f32 d[16], i16 z[16] | q for each 32 k's
+ *   w8/S     f32 d[16], i16 z[16] | b for each 32 k's
+ *   nvfp4    for each 16 k's: u8 s[16] | pairs [8][16]    and in front of all: f32 g[16]
+ *
  * Transforms are pure: bytes in, bytes out. */
 #ifndef METRALE_WEIGHTS_LAYOUT_H
 #define METRALE_WEIGHTS_LAYOUT_H

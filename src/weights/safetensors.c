@@ -12,7 +12,7 @@
  * and hold what the index puts there, and no other file is opened. Without one, model.safetensors is read, or the only
  * *.safetensors file if there is one.
  *
- * Types that this build does not compute with (F8_E4M3, U8, ...) are listed with DT_NONE: a checkpoint may carry side
+ * Types that this build does not compute with (F8_E5M2, U16, ...) are listed with DT_NONE: a checkpoint may carry side
  * tensors that nobody asks for. A type that the format does not have is refused at once. */
 #include "core/file.h"
 #include "core/str.h"
@@ -38,17 +38,17 @@
     X("I32", 32, DT_I32)                                                                                               \
     X("I64", 64, DT_I64)                                                                                               \
     X("BOOL", 8, DT_NONE)                                                                                              \
-    X("U8", 8, DT_NONE)                                                                                                \
-    X("I8", 8, DT_NONE)                                                                                                \
+    X("U8", 8, DT_U8)                                                                                                  \
+    X("I8", 8, DT_I8)                                                                                                  \
     X("U16", 16, DT_NONE)                                                                                              \
     X("I16", 16, DT_NONE)                                                                                              \
     X("U32", 32, DT_NONE)                                                                                              \
     X("U64", 64, DT_NONE)                                                                                              \
     X("F64", 64, DT_NONE)                                                                                              \
     X("C64", 64, DT_NONE)                                                                                              \
-    X("F8_E4M3", 8, DT_NONE)                                                                                           \
+    X("F8_E4M3", 8, DT_E4M3)                                                                                           \
     X("F8_E5M2", 8, DT_NONE)                                                                                           \
-    X("F8_E8M0", 8, DT_NONE)                                                                                           \
+    X("F8_E8M0", 8, DT_E8M0)                                                                                           \
     X("F8_E4M3FNUZ", 8, DT_NONE)                                                                                       \
     X("F8_E5M2FNUZ", 8, DT_NONE)                                                                                       \
     X("F6_E2M3", 6, DT_NONE)                                                                                           \
@@ -530,6 +530,29 @@ done:
     return st;
 }
 
+/* ModelOpt writes its block into a file of its own, and not always into config.json, too. It goes where it would be. */
+static Status read_hf_quant(const char *dir, Arena *a, json_t *meta, Err *err)
+{
+    Status st = ST_OK;
+    const char *path = arena_printf(a, "%s/hf_quant_config.json", dir);
+    json_t *file = NULL, *block;
+
+    if (path == NULL)
+        return err_set(err, ST_NOMEM, "%s: out of memory to open it; free some memory", dir);
+    if (!file_exists(path) || json_is_object(json_object_get(meta, "quantization_config")))
+        return ST_OK;
+    TRY(config_read(path, &file, err));
+    block = json_object_get(file, "quantization");
+    if (!json_is_object(block))
+        TRY(err_set(err, ST_FORMAT, "%s: has no object \"quantization\"; download the file again", path));
+    if (json_object_set_new(block, "quant_method", json_string("modelopt")) != 0 ||
+        json_object_set(meta, "quantization_config", block) != 0)
+        TRY(err_set(err, ST_NOMEM, "%s: out of memory to open it; free some memory", dir));
+done:
+    json_decref(file);
+    return st;
+}
+
 Status safetensors_open(WeightStore **out, const char *dir, OpenMode mode, Err *err)
 {
     Status st = ST_OK;
@@ -546,6 +569,7 @@ Status safetensors_open(WeightStore **out, const char *dir, OpenMode mode, Err *
     if (!file_exists(config))
         TRY(err_set(err, ST_NOTFOUND, "%s: has no config.json; name the folder of a checkpoint, or a .gguf file", dir));
     TRY(config_read(config, &meta, err));
+    TRY(read_hf_quant(dir, a, meta, err));
     TRY(shards_find(&shards, dir, a, mode, &present, err));
     TRY(file_store_new(&fs, STORE_SAFETENSORS, dir, present ? shards.n : 0, err));
     fs->meta = meta;

@@ -152,8 +152,8 @@ static void config_map__what_the_circuit_cannot_do_is_refused_with_a_reason(void
     refused("{'hidden_act': 'gelu'}", ST_UNSUPPORTED,
             TEXTS("hidden_act is \"gelu\", not \"silu\"", "silu only", "circuits/config/decoder.toml:"));
     refused("{'rope_interleaved': true}", ST_UNSUPPORTED, TEXTS("rope_interleaved is true, not false"));
-    refused("{'quantization_config': {'quant_method': 'fp8'}}", ST_UNSUPPORTED,
-            TEXTS("quantization_config is", "GGUF"));
+    refused("{'quantization_config': {'quant_method': 'exl9'}}", ST_UNSUPPORTED,
+            TEXTS("quant_method is \"exl9\"", "compressed-tensors"));
     refused("{'architectures': ['LlamaForSequenceClassification']}", ST_UNSUPPORTED,
             TEXTS("architectures", "LlamaForSequenceClassification", "LlamaForCausalLM"));
     refused("{'rope_scaling': {'type': 'dynamic', 'factor': 2.0}}", ST_FORMAT,

@@ -33,7 +33,7 @@ static inline bool open_model_find(void *ctx, const char *name, TensorDesc *out)
     const TensorInfo *t = store_find(ctx, name);
     if (t == NULL)
         return false;
-    *out = (TensorDesc){.dtype = t->dtype, .stored = dtype_name(t->dtype), .n_dims = t->n_dims};
+    *out = (TensorDesc){.dtype = t->dtype, .stored = t->stored, .n_dims = t->n_dims};
     memcpy(out->dims, t->dims, sizeof out->dims);
     return true;
 }

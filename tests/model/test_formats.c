@@ -1,0 +1,96 @@
+/* Checkpoints in the formats of other quantisers against golden logits that an independent decoder made of the bytes on
+ * disk, in double. The reference must agree to 1e-4: the same meaning of every code, scale, zero point and permutation,
+ * since the mildest mistake moves the logits by more than 1e-2.
+ *
+ * Kernels that take activations in f32 differ by the order of f32 sums only, hence 1e-4 for plans of these; with
+ * activations i8/32 the bound is 6e-2, as such models amplify rounding (llama.cpp's 8-bit activations give 2e-2 to 5e-2). */
+#include "support/open_model.h"
+
+typedef struct Format {
+    const char *name;
+    double plan; /* bound of the default plan with KV in f32 */
+} Format;
+
+static const Format formats[] = {
+    {"fp8-block-qwen3", 1e-4},
+    {"fp8-block-ct-llama", 1e-4},
+    {"fp8-block-ue8m0-llama", 1e-4},
+    {"fp8-tensor-modelopt-llama", 1e-4},
+    {"fp8-tensor-static-mistral", 1e-4},
+    {"fp8-channel-ct-llama", 1e-4},
+    {"fp8-block-qwen3_moe", 1e-4},
+    {"nvfp4-modelopt-llama", 1e-4},
+    {"nvfp4-ct-qwen3", 1e-4},
+    {"nvfp4-modelopt-qwen3_moe", 1e-4},
+    {"mixed-modelopt-llama", 1e-4},
+    {"mixed-ct-qwen3_moe", 1e-4},
+    {"mxfp4-gpt_oss", 6e-2},
+    {"awq-g128-llama", 6e-2},
+    {"awq-g64-qwen3", 6e-2},
+    {"awq-qwen3_moe", 6e-2},
+    {"gptq4-g128-llama", 6e-2},
+    {"gptq4-v2-llama", 6e-2},
+    {"gptq4-actorder-llama", 1e-4},
+    {"gptq8-qwen3", 6e-2},
+    {"ct-int4-g128-qwen3", 6e-2},
+    {"ct-int4-asym-llama", 6e-2},
+    {"ct-int4-actorder-llama", 1e-4},
+    {"ct-int8-w8a8-llama", 6e-2},
+    {"bnb-nf4-llama", 1e-4},
+    {"bnb-nf4-plain-llama", 1e-4},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+typedef Status (*AppendFn)(void *ctx, const int32_t *ids, uint32_t n, float *logits, Err *err);
+
+static Status append_reference(void *ctx, const int32_t *ids, uint32_t n, float *logits, Err *err)
+{
+    return reference_forward(ctx, ids, n, logits, NULL, err);
+}
+
+/* The prompt at once, then one token a step. */
+static void check_golden(const char *dir, const char *who, AppendFn append, void *ctx, double bound)
+{
+    GoldenFile g = golden_open(dir);
+    float *got = malloc(sizeof(float) * g.vocab * (g.n + g.n_decode));
+    Err e;
+
+    if (append(ctx, g.ids, g.n, got, &e) != ST_OK)
+        fail_msg("%s by %s: %s", dir, who, e.msg);
+    double far = worst_error(got, g.logits, (size_t)g.n * g.vocab);
+    if (!(far <= bound))
+        fail_msg("%s by %s: prefill is off by %g, bound %g", dir, who, far, bound);
+    memcpy(got, got + (size_t)(g.n - 1) * g.vocab, sizeof(float) * g.vocab);
+    for (uint32_t i = 1; i < g.n_decode; i++)
+        assert_int_equal(append(ctx, g.decode_ids + i - 1, 1, got + (size_t)i * g.vocab, &e), ST_OK);
+    far = worst_error(got, g.decode_logits, (size_t)g.n_decode * g.vocab);
+    if (!(far <= bound))
+        fail_msg("%s by %s: decode is off by %g, bound %g", dir, who, far, bound);
+    free(got);
+    golden_close(&g);
+}
+
+static void check_reference(void **state)
+{
+    const Format *f = *state;
+    char dir[96];
+    Reference *ref;
+    Err e;
+
+    snprintf(dir, sizeof dir, "formats/%s", f->name);
+    OpenModel m = open_instance(dir, DT_F32);
+    assert_int_equal(reference_new(&ref, m.in, m.store, 64, &e), ST_OK);
+    check_golden(dir, "the reference", append_reference, ref, 1e-4);
+    reference_free(ref);
+    close_model(&m);
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[FORMATS];
+
+    for (size_t i = 0; i < FORMATS; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = formats[i].name, .test_func = check_reference, .initial_state = (void *)(uintptr_t)&formats[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
