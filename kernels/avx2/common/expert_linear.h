@@ -3,8 +3,8 @@
  *   x    [rows][k], one for all experts of a row, or [rows][chosen][k], one for each; in the format that dot_tile reads
  *   ids  [rows][chosen] i32, each in 0 .. experts - 1
  *   w    [experts] matrices n16, each padded to whole tiles for itself;  bias [experts][n] f32 or NULL
- * The including file has defined WEIGHT and included linear_float.h or linear_quant.h, whose dot_tile has the order of additions:
- * it is linear's, so neither the other rows nor the walk change a bit.
+ * The including file has included tile.h by way of the header of its format, whose dot_tile has the order of additions: it is
+ * linear's, so neither the other rows nor the walk change a bit.
  *
  * Two walks. By pair: a block of the grid (tiles, rows * chosen) is one row and one of its experts, so that a step of few rows reads
  * the chosen experts and nothing else. By expert: a block of the grid (tiles, experts) looks for its expert's pairs and takes them
@@ -77,7 +77,16 @@ INLINE void expert_by_expert(const KArg *a, const KBlock *b)
             found = 0;
         }
     }
-    for (int i = 0; i < found; i++)
+    int i = 0;
+    if (GROUP > 4 && i + 4 <= found) {
+        expert_group(4, &t, expert, tile, pair + i);
+        i += 4;
+    }
+    if (GROUP > 2 && i + 2 <= found) {
+        expert_group(2, &t, expert, tile, pair + i);
+        i += 2;
+    }
+    for (; i < found; i++)
         expert_group(1, &t, expert, tile, pair + i);
 }
 #endif

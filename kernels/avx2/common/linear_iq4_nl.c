@@ -21,6 +21,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
     return (Scales){.d = v_load_f16((const uint16_t *)cell)};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_iq4_nl)
 {
     embed(a, b);
@@ -44,4 +46,12 @@ KERNEL(linear_gate_iq4_nl)
 KERNEL(lm_head_iq4_nl)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_iq4_nl)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_iq4_nl)
+{
+    expert_by_expert(a, b);
 }

@@ -20,6 +20,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
     return (Scales){.d = v_mul(v_load_f16((const uint16_t *)head), v_load_i8(cell))};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_iq4_xs)
 {
     embed(a, b);
@@ -43,4 +45,12 @@ KERNEL(linear_gate_iq4_xs)
 KERNEL(lm_head_iq4_xs)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_iq4_xs)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_iq4_xs)
+{
+    expert_by_expert(a, b);
 }

@@ -22,6 +22,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
     return (Scales){.d = v_load_e8m0(cell)};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_mxfp4)
 {
     embed(a, b);
@@ -45,4 +47,12 @@ KERNEL(linear_gate_mxfp4)
 KERNEL(lm_head_mxfp4)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_mxfp4)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_mxfp4)
+{
+    expert_by_expert(a, b);
 }

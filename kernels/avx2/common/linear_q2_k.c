@@ -22,6 +22,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
                     .u = {v_load_high4(cell), v_load_high4(cell + 16)}};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_q2_k)
 {
     embed(a, b);
@@ -45,4 +47,12 @@ KERNEL(linear_gate_q2_k)
 KERNEL(lm_head_q2_k)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_q2_k)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_q2_k)
+{
+    expert_by_expert(a, b);
 }

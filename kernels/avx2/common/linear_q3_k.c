@@ -19,6 +19,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
     return (Scales){.d = v_load_f16((const uint16_t *)head), .s = {v_load_i8(cell), v_load_i8(cell + 16)}};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_q3_k)
 {
     embed(a, b);
@@ -42,4 +44,12 @@ KERNEL(linear_gate_q3_k)
 KERNEL(lm_head_q3_k)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_q3_k)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_q3_k)
+{
+    expert_by_expert(a, b);
 }

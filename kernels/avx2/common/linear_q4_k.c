@@ -20,6 +20,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
                     .m = v_mul(v_load_f16((const uint16_t *)(head + 32)), v_load_u8(cell + 16))};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_q4_k)
 {
     embed(a, b);
@@ -43,4 +45,12 @@ KERNEL(linear_gate_q4_k)
 KERNEL(lm_head_q4_k)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_q4_k)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_q4_k)
+{
+    expert_by_expert(a, b);
 }

@@ -20,6 +20,8 @@ INLINE Scales cell_scales(const uint8_t *head, const uint8_t *cell)
     return (Scales){.d = v_load_f16((const uint16_t *)cell), .m = v_load_f16((const uint16_t *)(cell + 32))};
 }
 
+#include "expert_linear.h"
+
 KERNEL(embed_q5_1)
 {
     embed(a, b);
@@ -43,4 +45,12 @@ KERNEL(linear_gate_q5_1)
 KERNEL(lm_head_q5_1)
 {
     lm_head(a, b);
+}
+KERNEL(expert_pair_q5_1)
+{
+    expert_by_pair(a, b);
+}
+KERNEL(expert_rows_q5_1)
+{
+    expert_by_expert(a, b);
 }
