@@ -1,0 +1,299 @@
+/* test_check.c - `metrale check` over tests/data/broken: 74 checkpoints that are each wrong in one way, and the same ones
+ * unharmed. Each command runs in a process of its own, whose exit status, output, memory and time are those of a user. */
+#include "cli/cli.h"
+#include "core/json.h"
+#include "core/str.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Each checkpoint is a variation of one that loads. */
+#define BASE_MAP(X)                                                                                                    \
+    X(BF16, "ok-bf16")                                                                                                 \
+    X(GGUF, "gguf-ok")                                                                                                 \
+    X(FP8, "ok-fp8")                                                                                                   \
+    X(NVFP4_MOE, "ok-nvfp4-moe")                                                                                       \
+    X(NVFP4_CT, "ok-nvfp4-ct")                                                                                         \
+    X(AWQ, "ok-awq")                                                                                                   \
+    X(GPTQ, "ok-gptq")                                                                                                 \
+    X(CT_INT4, "ok-ct-int4")                                                                                           \
+    X(MXFP4, "ok-mxfp4")
+
+typedef enum {
+#define X(id, folder) BASE_##id,
+    BASE_MAP(X)
+#undef X
+        BASE_COUNT
+} Base;
+
+static const char *const base_folder[] = {
+#define X(id, folder) folder,
+    BASE_MAP(X)
+#undef X
+};
+
+typedef struct Broken {
+    Base base;
+    const char *folder;
+    const char *words[3]; /* all in the sentence */
+} Broken;
+
+#define L0   "model.layers.0."
+#define DOWN "model.layers.0.mlp.down_proj."
+#define K    "model.layers.0.self_attn.k_proj."
+
+static const Broken broken[] = {
+    {BASE_BF16, "missing-weight", {DOWN "weight"}},
+    {BASE_BF16, "vocab-mismatch", {"model.embed_tokens.weight", "[24, 16]", "[32, 16]"}},
+    {BASE_BF16, "unknown-architecture", {"LlamoForCausalLM"}},
+    {BASE_BF16, "config-key-missing", {"num_attention_heads"}},
+    {BASE_BF16, "heads-not-dividing", {"3", "2", "query heads"}},
+    {BASE_BF16, "config-not-json", {"config.json"}},
+    {BASE_BF16, "truncated-data", {"model.safetensors", "3104", "2992"}},
+    {BASE_BF16, "truncated-header", {"model.safetensors", "1168", "592"}},
+    {BASE_BF16, "truncated-length", {"model.safetensors", "5 bytes"}},
+    {BASE_BF16, "header-past-end", {"model.safetensors", "8160", "7160"}},
+    {BASE_BF16, "header-huge", {"model.safetensors", "9223372036854775808"}},
+    {BASE_BF16, "header-not-json", {"model.safetensors", "not valid JSON"}},
+    {BASE_BF16, "overlapping-offsets", {K "weight", DOWN "weight"}},
+    {BASE_BF16, "offset-past-end", {DOWN "weight"}},
+    {BASE_BF16, "begin-after-end", {DOWN "weight"}},
+    {BASE_BF16, "shape-bytes-mismatch", {DOWN "weight", "816", "768"}},
+    {BASE_BF16, "shape-overflow", {DOWN "weight", "overflows"}},
+    {BASE_BF16, "unknown-dtype", {DOWN "weight", "F7"}},
+    {BASE_BF16, "duplicate-key", {"model.norm.weight", "twice"}},
+    {BASE_BF16, "index-missing-shard", {"model-00002-of-00003.safetensors"}},
+    {BASE_BF16, "index-missing-tensor", {"model.embed_tokens.weight", "model-00002-of-00003.safetensors"}},
+    {BASE_BF16, "index-path-escape", {"../ok-bf16/model.safetensors", "lm_head.weight"}},
+
+    {BASE_GGUF, "gguf-magic", {"model.gguf", "GGUF"}},
+    {BASE_GGUF, "gguf-version", {"version 99"}},
+    {BASE_GGUF, "gguf-big-endian", {"model.gguf", "big-endian"}},
+    {BASE_GGUF, "gguf-tensor-count", {"1152921504606846976"}},
+    {BASE_GGUF, "gguf-kv-count", {"2305843009213693952"}},
+    {BASE_GGUF, "gguf-string-length", {"model.gguf", "key 3 of 27"}},
+    {BASE_GGUF, "gguf-array-length", {"tokenizer.ggml.tokens"}},
+    {BASE_GGUF, "gguf-value-type", {"llama.block_count", "99"}},
+    {BASE_GGUF, "gguf-key-wrong-type", {"llama.block_count"}},
+    {BASE_GGUF, "gguf-n-dims-5", {"blk.0.ffn_down.weight", "5 dimensions"}},
+    {BASE_GGUF, "gguf-n-dims-huge", {"blk.0.ffn_down.weight", "4294967295 dimensions"}},
+    {BASE_GGUF, "gguf-dim-zero", {"blk.0.ffn_down.weight", "dimension of 0"}},
+    {BASE_GGUF, "gguf-dim-overflow", {"blk.0.ffn_down.weight", "dimensions"}},
+    {BASE_GGUF, "gguf-row-not-block", {"blk.0.ffn_down.weight", "40 values", "32"}},
+    {BASE_GGUF, "gguf-shape-mismatch", {"blk.0.ffn_down.weight", "[64, 32]", "[32, 64]"}},
+    {BASE_GGUF, "gguf-tensor-type", {"blk.0.ffn_down.weight", "type 77"}},
+    {BASE_GGUF, "gguf-offset-past-end", {"blk.0.ffn_down.weight", "16864"}},
+    {BASE_GGUF, "gguf-offset-wraps", {"blk.0.ffn_down.weight", "18446744073709551584"}},
+    {BASE_GGUF, "gguf-offset-unaligned", {"blk.0.ffn_down.weight", "alignment 32"}},
+    {BASE_GGUF, "gguf-offset-overlap", {"blk.0.ffn_down.weight", "blk.0.ffn_up.weight"}},
+    {BASE_GGUF, "gguf-duplicate-tensor", {"blk.0.ffn_gate.weight", "twice"}},
+    {BASE_GGUF, "gguf-duplicate-key", {"llama.block_count", "twice"}},
+    {BASE_GGUF, "gguf-alignment", {"general.alignment", "33"}},
+    {BASE_GGUF, "gguf-alignment-zero", {"general.alignment is 0"}},
+    {BASE_GGUF, "gguf-truncated", {"blk.0.ffn_up.weight", "14864"}},
+    {BASE_GGUF, "gguf-missing-tensor", {"output_norm.weight", "missing"}},
+    {BASE_GGUF, "gguf-missing-key", {"llama.attention.head_count", "missing"}},
+    {BASE_GGUF, "gguf-unknown-arch", {"general.architecture", "llamo"}},
+    {BASE_GGUF, "gguf-token-count", {"264", "272"}},
+    {BASE_GGUF, "gguf-nan-scale", {"blk.0.ffn_down.weight", "not finite"}},
+
+    {BASE_FP8, "missing-scale", {K "weight_scale_inv"}},
+    {BASE_FP8, "scale-shape", {DOWN "weight_scale_inv", "1, 2", "1, 1"}},
+    {BASE_FP8, "dtype-mismatch", {K "weight"}},
+    {BASE_FP8, "unknown-quant-method", {"exl9"}},
+    {BASE_FP8, "block-size-zero", {"weight_block_size"}},
+    {BASE_FP8, "nan-scale", {DOWN "weight_scale_inv"}},
+    {BASE_NVFP4_MOE, "missing-global-scale-expert", {L0 "mlp.experts.1.up_proj.weight_scale_2"}},
+    {BASE_NVFP4_MOE, "missing-input-scale", {L0 "self_attn.o_proj.input_scale"}},
+    {BASE_NVFP4_MOE, "unknown-quant-algo", {"NVFP5"}},
+    {BASE_NVFP4_MOE, "nan-scale-e4m3", {L0 "mlp.experts.0.down_proj.weight_scale"}},
+    {BASE_NVFP4_CT, "packed-shape", {K "weight_packed", "32, 8", "32, 16"}},
+    {BASE_NVFP4_CT, "zero-global-scale", {K "weight_global_scale"}},
+    {BASE_AWQ, "missing-qzeros", {DOWN "qzeros"}},
+    {BASE_AWQ, "scale-rows-short", {DOWN "scales", "1, 24", "1, 32"}},
+    {BASE_AWQ, "unsupported-bits", {"bits", "3"}},
+    {BASE_AWQ, "inf-scale", {K "scales"}},
+    {BASE_GPTQ, "packed-dtype", {K "qweight"}},
+    {BASE_GPTQ, "g_idx-out-of-range", {K "g_idx"}},
+    {BASE_CT_INT4, "weight-shape-lies", {K "weight_shape"}},
+    {BASE_CT_INT4, "unknown-ct-format", {"pack-quantised"}},
+    {BASE_CT_INT4, "group-not-dividing", {"48", "_proj"}},
+    {BASE_MXFP4, "nan-exponent", {L0 "mlp.experts.down_proj_scales"}},
+};
+enum { N_BROKEN = sizeof broken / sizeof *broken };
+
+/* Of the last command. */
+typedef struct Ran {
+    int code; /* -1: a signal ended it */
+    char out[1 << 16], err[1 << 14];
+    long rss_kb;
+    double cpu_s;
+} Ran;
+
+static void read_back(FILE *f, char *text, size_t size)
+{
+    rewind(f);
+    text[fread(text, 1, size - 1, f)] = '\0';
+    fclose(f);
+}
+
+static Ran *run(int (*command)(int, char **), const char *const *args)
+{
+    static Ran r;
+    char *argv[8] = {(char[]){"metrale check"}};
+    int argc = 1, status;
+    struct rusage use;
+    FILE *out = tmpfile(), *err = tmpfile();
+
+    for (; args[argc - 1] != NULL; argc++)
+        argv[argc] = strdup(args[argc - 1]);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(fileno(out), 1);
+        dup2(fileno(err), 2);
+        int code = command(argc, argv);
+        fflush(NULL);
+        _exit(code);
+    }
+    assert_int_equal(wait4(pid, &status, 0, &use), pid);
+    r.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    r.rss_kb = use.ru_maxrss;
+    r.cpu_s = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+              1e-6 * (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+    read_back(out, r.out, sizeof r.out);
+    read_back(err, r.err, sizeof r.err);
+    for (int i = 1; i < argc; i++)
+        free(argv[i]);
+    return &r;
+}
+
+static Ran *check(const char *folder, const char *option)
+{
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/tests/data/broken/%s%s", METRALE_SOURCE_DIR, folder,
+             str_starts(folder, "gguf-") ? "/model.gguf" : "");
+    return run(cmd_check, (const char *const[]){path, option, NULL});
+}
+
+/* Can checkpoints of this kind be read at all? */
+static bool base_loads(Base base)
+{
+    return check(base_folder[base], NULL)->code == 0;
+}
+
+/* One line: "metrale: SENTENCE" that has no newline inside, and nothing on standard output. */
+static void assert_one_sentence(const Ran *r, const char *folder)
+{
+    const size_t len = strlen(r->err);
+
+    if (r->code != 2 || !str_starts(r->err, "metrale: ") || len < 20 || strchr(r->err, '\n') != r->err + len - 1)
+        fail_msg("%s: exit %d, standard error:\n%s", folder, r->code, r->err);
+    assert_string_equal(r->out, "");
+}
+
+static void check__names_what_is_wrong_with_each_broken_checkpoint(void **state)
+{
+    bool loads[BASE_COUNT];
+    int required = 0;
+
+    (void)state;
+    for (Base b = 0; b < BASE_COUNT; b++)
+        loads[b] = base_loads(b);
+    assert_true(loads[BASE_BF16] && loads[BASE_GGUF]);
+    for (int i = 0; i < N_BROKEN; i++) {
+        const Broken *x = &broken[i];
+        const Ran *r = check(x->folder, NULL);
+        assert_one_sentence(r, x->folder);
+        if (strstr(r->err, x->folder) == NULL)
+            fail_msg("%s: the sentence names no file of it:\n%s", x->folder, r->err);
+        if (!loads[x->base]) /* refused as its base is; what it names can be asked once that loads */
+            continue;
+        required++;
+        for (int w = 0; w < 3 && x->words[w] != NULL; w++)
+            if (strstr(r->err, x->words[w]) == NULL)
+                fail_msg("%s: \"%s\" is not in the sentence:\n%s", x->folder, x->words[w], r->err);
+    }
+    print_message("%d of %d broken checkpoints are of formats that are read\n", required, (int)N_BROKEN);
+}
+
+static void check__is_quick_and_small_whatever_a_file_claims(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_BROKEN; i++) {
+        const Ran *r = check(broken[i].folder, NULL);
+        /* A sanitizer's own memory is not the command's; its allocations are bounded by the same code. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        if (r->rss_kb > 100 * 1024 || r->cpu_s > 1)
+            fail_msg("%s: %ld KiB, %.2f s", broken[i].folder, r->rss_kb, r->cpu_s);
+#endif
+        assert_true(r->code == 2);
+    }
+}
+
+static void check__says_family_target_formats_and_memory(void **state)
+{
+    const Ran *r;
+
+    (void)state;
+    r = check("gguf-ok", NULL);
+    assert_int_equal(r->code, 0);
+    assert_string_equal(r->err, "");
+    assert_non_null(strstr(r->out, "model.gguf: good\ncircuit    llama (model_type llama), 1 layers\ntarget     avx"));
+    assert_non_null(strstr(r->out, "\ntokenizer  272 tokens\n"));
+    /* 7 matrices of the layer and the embedding, which is the head: 272 * 32 + 4 * 32 * 32 + 3 * 32 * 64 elements */
+    assert_non_null(strstr(r->out, "format     q4_0          8 weights          10656 bytes"));
+    r = check("ok-bf16", NULL);
+    assert_int_equal(r->code, 0);
+    assert_non_null(strstr(r->out, "\ntokenizer  none\n"));
+}
+
+static void check__json_has_the_same_numbers(void **state)
+{
+    const Ran *r = check("gguf-ok", "--json");
+    json_t *j = NULL, *memory;
+    Err err;
+
+    (void)state;
+    assert_int_equal(r->code, 0);
+    assert_int_equal(json_parse(r->out, strlen(r->out), "check", &j, &err), ST_OK);
+    assert_string_equal(json_string_value(json_object_get(j, "circuit")), "llama");
+    assert_int_equal(json_integer_value(json_object_get(j, "tokens")), 272);
+    memory = json_object_get(j, "memory");
+    static const char *const parts[] = {"weights", "kv", "states", "activations", "tables", "inputs"};
+    json_int_t sum = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        sum += json_integer_value(json_object_get(memory, parts[i]));
+    assert_true(sum > 0);
+    assert_int_equal(json_integer_value(json_object_get(memory, "total")), sum);
+    json_decref(j);
+}
+
+static void check__a_folder_that_is_not_there_is_one_sentence(void **state)
+{
+    (void)state;
+    assert_one_sentence(check("no-such-folder", NULL), "no-such-folder");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check__names_what_is_wrong_with_each_broken_checkpoint),
+        cmocka_unit_test(check__is_quick_and_small_whatever_a_file_claims),
+        cmocka_unit_test(check__says_family_target_formats_and_memory),
+        cmocka_unit_test(check__json_has_the_same_numbers),
+        cmocka_unit_test(check__a_folder_that_is_not_there_is_one_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
