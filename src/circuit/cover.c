@@ -121,7 +121,7 @@ done:
 
 /* ---- refusal ---------------------------------------------------------------------------------------------------- */
 
-static void say_formats(const LowerBlock *b, const InstanceNode *node, Str *out)
+void lower_say_formats(const LowerBlock *b, const InstanceNode *node, Str *out)
 {
     const char *sep = "";
 
@@ -159,7 +159,7 @@ static Status refuse(const Search *s, Err *err)
     missing = s->full & ~coverable;
     node = &s->b->block->nodes[__builtin_ctzll(missing != 0 ? missing : s->full & ~s->deepest)];
     lower_shape_rows(shape, node->op->on_outputs, &lo, &hi);
-    say_formats(s->b, node, &formats);
+    lower_say_formats(s->b, node, &formats);
     if (missing != 0)
         st = err_set(err, ST_UNSUPPORTED,
                      "no family of class %s covers op %s (node %s of block %s: %s) at rows %u..%u; add "

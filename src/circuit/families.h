@@ -135,7 +135,8 @@ typedef struct FamilySet {
     struct Arena *arena;
 } FamilySet;
 
-/* Reads the tables of t's layers from the embedded files. Every entry must be among t's objects. */
+/* Reads the tables of t's layers from the embedded files. Every entry must be among t's objects, unless t has no hash:
+ * then it is a description for reports (report.h), and no plan can be made of it. */
 Status families_load(FamilySet **out, const KernelRegistry *reg, const KernelTarget *t, Err *err);
 void families_free(FamilySet *fs);
 #endif

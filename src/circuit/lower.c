@@ -115,6 +115,7 @@ static Status lower_block(PlanBlock *out, const PlanWeight **weights, SlotUse **
     for (uint32_t w = 0; w < src->n_weights; w++)
         slots[w].layout = (*uses)[w].layout != NULL ? (*uses)[w].layout : "row";
     *out = (PlanBlock){.source = b.block,
+                       .formats = b.formats,
                        .name = src->name,
                        .n_steps = n_steps,
                        .steps = steps,

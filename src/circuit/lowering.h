@@ -68,6 +68,9 @@ bool lower_point_holds(const FamilyPoint *p, const StepShape *s, bool on_outputs
 /* Device bytes that a launch reads of a weight, whole. */
 uint64_t lower_weight_bytes(const InstanceWeight *w);
 
+/* The formats of a node's weights, edges and state, and its parameters that are off their defaults, for messages. */
+void lower_say_formats(const LowerBlock *b, const InstanceNode *node, Str *out);
+
 Status quantize_block(LowerBlock *out, const Lowering *l, const InstanceBlock *src, BlockRole role, Err *err);
 
 /* A fixed name of a match: a constant of its point, max_blocks, block_tokens, VAR.width, [alias.]n, k, table.dims,

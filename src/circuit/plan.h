@@ -85,6 +85,7 @@ typedef struct PlanStep {
 
 typedef struct PlanBlock {
     const InstanceBlock *source; /* with the act_quant nodes that lowering put in; weights and states as they were */
+    const DType *formats;        /* of each edge of source */
     const char *name;
     uint32_t n_steps;
     const PlanStep *steps;

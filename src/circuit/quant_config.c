@@ -235,6 +235,8 @@ static Status read_fp8(QuantReading *r)
         s.group_rows = (uint32_t)rows;
         s.group = (uint32_t)cols;
         s.name = "fp8 in blocks";
+        s.sides[SIDE_SCALE] = ".weight_scale_inv"; /* its own spelling, which a message should have */
+        s.also[SIDE_SCALE] = ".weight_scale";
     } else if (size != NULL && !json_is_null(size))
         return bad_key(r, "weight_block_size", size, "a list of two numbers");
     if (strcmp(text_of(r->block, "activation_scheme"), "static") != 0)

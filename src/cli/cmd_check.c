@@ -122,7 +122,8 @@ static Status check(Found *f, Loaded *l, const Levers *levers, Err *err)
 done:
     load_plan_free(lp);
     plan_set_release(&set);
-    return st;
+    /* What a class lacks is said of the class; here it is said of this checkpoint. */
+    return st == ST_OK || strstr(err->msg, l->path) ? st : err_wrap(err, st, "%s: ", l->path);
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */

@@ -359,7 +359,9 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
 
     *l = (Loaded){.preset = {.temperature = 1, .top_p = 1}};
     TRY(levers_environment(levers, environ, err));
-    TRY(loader_class(&l->hw, &metrale_registry, lever_text(levers, LEVER_HARDWARE), err));
+    l->hw = lever_text(levers, LEVER_HARDWARE);
+    if (!opt->any_class || *l->hw == '\0')
+        TRY(loader_class(&l->hw, &metrale_registry, l->hw, err));
     TRY(levers_class(levers, &metrale_registry, l->hw, err));
     l->log = (Log){.out = stderr, .min = log_level(lever_text(levers, LEVER_LOG_LEVEL))};
     if (opt->quiet && lever_origin(levers, LEVER_LOG_LEVEL) < FROM_VARIABLE)

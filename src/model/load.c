@@ -24,8 +24,7 @@ static bool same_bytes(const LoadPlace *p, const InstanceBinding *b, const Insta
            strcmp(p->binding->tensor, b->tensor) == 0;
 }
 
-/* Device bytes: experts one behind the other, each laid out for itself. A vector is one row, over all experts. */
-static bool place_bytes(WeightLayout layout, const InstanceWeight *w, uint64_t *bytes)
+bool load_bytes(WeightLayout layout, const InstanceWeight *w, uint64_t *bytes)
 {
     uint64_t n = w->vector ? 1 : weight_rows(w), experts = w->vector ? 1 : weight_experts(w);
 
@@ -58,7 +57,7 @@ static Status place_block(Builder *bu, const InstanceBlock *block, const Instanc
         if (p == bu->n) {
             LoadPlace *place = &bu->places[bu->n];
             *place = (LoadPlace){.binding = &bindings[s], .weight = w, .layout = layout, .offset = bu->lp->bytes};
-            if (!place_bytes(layout, w, &place->bytes))
+            if (!load_bytes(layout, w, &place->bytes))
                 return err_set(err, ST_UNSUPPORTED, "tensor %s (%llu x %llu %s) cannot be laid out as %s",
                                bindings[s].tensor, (unsigned long long)w->n, (unsigned long long)w->k,
                                dtype_name(w->stored), layout_name(layout));

@@ -27,6 +27,10 @@ typedef struct LoadPlan {
     Arena *arena;
 } LoadPlan;
 
+/* Device bytes of a slot: experts one behind the other, each laid out for itself; a vector is one row, over all experts.
+ * False when the layout does not take it. */
+bool load_bytes(WeightLayout layout, const InstanceWeight *w, uint64_t *bytes);
+
 /* All plans of one model must ask for the same layouts. */
 Status load_plan_new(LoadPlan **out, const Plan *const *plans, size_t n_plans, Err *err);
 void load_plan_free(LoadPlan *lp);

@@ -131,6 +131,18 @@ static const Broken broken[] = {
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 
+/* These are seen only when the tensors are read, which comes behind the plans. */
+static const char *const in_values[] = {"nan-scale",          "nan-scale-e4m3",    "zero-global-scale", "inf-scale",
+                                        "g_idx-out-of-range", "weight-shape-lies", "nan-exponent"};
+
+static bool is_in_values(const char *folder)
+{
+    for (size_t i = 0; i < sizeof in_values / sizeof *in_values; i++)
+        if (strcmp(in_values[i], folder) == 0)
+            return true;
+    return false;
+}
+
 /* Of the last command. */
 typedef struct Ran {
     int code; /* -1: a signal ended it */
@@ -218,14 +230,15 @@ static void check__names_what_is_wrong_with_each_broken_checkpoint(void **state)
         assert_one_sentence(r, x->folder);
         if (strstr(r->err, x->folder) == NULL)
             fail_msg("%s: the sentence names no file of it:\n%s", x->folder, r->err);
-        if (!loads[x->base]) /* refused as its base is; what it names can be asked once that loads */
+        /* Refused for want of kernels, as its base is: it names its value once they are there. */
+        if (is_in_values(x->folder) && !loads[x->base])
             continue;
         required++;
         for (int w = 0; w < 3 && x->words[w] != NULL; w++)
             if (strstr(r->err, x->words[w]) == NULL)
                 fail_msg("%s: \"%s\" is not in the sentence:\n%s", x->folder, x->words[w], r->err);
     }
-    print_message("%d of %d broken checkpoints are of formats that are read\n", required, (int)N_BROKEN);
+    print_message("%d of %d broken checkpoints are refused for what is wrong with them\n", required, (int)N_BROKEN);
 }
 
 static void check__is_quick_and_small_whatever_a_file_claims(void **state)
