@@ -195,7 +195,7 @@ static Status check_block(CircuitLibrary *lib, Names *n, WeightPart part, Err *e
         /* A node behind a switch is found out when the switch is on. */
         for (uint32_t k = 0; k < node->op->n_weights && node->when == NULL; k++)
             for (int gguf = 0; gguf < 2 && !node->op->weights[k].optional; gguf++)
-                if (weight_map_serves(n->circuit->weights, gguf) &&
+                if (config_map_serves(n->circuit->config, gguf) && weight_map_serves(n->circuit->weights, gguf) &&
                     !weight_map_declares(n->circuit->weights, gguf, part, node->weight[k]))
                     return read_err(&r, node->at, "%s.weights.toml maps no tensor of %s files to weight %s",
                                     n->circuit->arch, gguf ? "GGUF" : "safetensors", node->weight[k]);

@@ -194,6 +194,8 @@ typedef struct ConfigValues {
 /* own is <arch>.config.toml; its `use` names parts, circuits/config/NAME.toml. */
 Status config_map_read(const Reader *own, const Toml *const *parts, uint32_t n_parts, const ConfigMap **out);
 bool config_map_matches(const ConfigMap *map, bool gguf, const char *model_type);
+/* Whether the map is for this kind of file at all. */
+bool config_map_serves(const ConfigMap *map, bool gguf);
 Status config_map_eval(const ConfigMap *map, const InstanceSource *src, Arena *a, ConfigValues *out, Err *err);
 /* Whether the map can give a value of this name, and its type. */
 bool config_map_declares(const ConfigMap *map, const char *name, ValueType *type);
@@ -217,7 +219,7 @@ typedef struct WeightBinder {
     uint32_t n_layers;
     const struct QuantConfig *quant; /* NULL: no weight is quantised */
     bool linear;                     /* the slot at hand is a matrix that quantisers take */
-    const char **used; /* names of tensors that something reads, growing */
+    const char **used;               /* names of tensors that something reads, growing */
     size_t n_used, cap_used;
 } WeightBinder;
 

@@ -97,13 +97,23 @@ static Status bad_value(Eval *ev, const char *path, const json_t *v, const char 
 }
 
 /* ---- every key has a meaning -------------------------------------------------------------------------------------- */
+/* A number, also as newer files write an infinite one: {"__float__": "Infinity"} (core/json.h reads the older way). */
+static bool number_equals(const json_t *v, double want)
+{
+    const char *word = json_string_value(json_object_get(v, "__float__"));
+
+    if (word != NULL)
+        return json_object_size(v) == 1 && strcmp(word, "Infinity") == 0 && want == 1.79e308;
+    return json_is_number(v) && json_number_value(v) == want;
+}
+
 static bool literal_equals(const TomlNode *want, const json_t *v)
 {
     switch (want->kind) {
     case TOML_INT:
-        return json_is_number(v) && json_number_value(v) == (double)want->i;
+        return number_equals(v, (double)want->i);
     case TOML_FLOAT:
-        return json_is_number(v) && json_number_value(v) == want->f;
+        return number_equals(v, want->f);
     case TOML_BOOL:
         return json_is_boolean(v) && json_is_true(v) == want->b;
     case TOML_STRING:
@@ -542,6 +552,12 @@ static Status missing(Eval *ev, const ConfigRow *row)
     return st;
 }
 
+/* 0.1 m ln(factor) + 1, as in rope.c but with a weight (DeepSeek's mscale keys). */
+static double yarn_mscale(double factor, double m)
+{
+    return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
+}
+
 static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
 {
     const Expr *root;
@@ -570,6 +586,8 @@ static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
         TRY(eval_row(ev, f));
         v = (int64_t)floor((double)v * ev->values[f].f + 1e-6); /* 0.3 of 10 is 3, whatever binary says */
     }
+    for (int k = 0; row->yarn != NULL && k < 2; k++)
+        TRY(eval_row(ev, (uint32_t)(config_row(ev->map, row->yarn[k]) - ev->map->rows)));
     if (row->type == VALUE_INT)
         out->i = v;
     else if (root == NULL)
@@ -579,6 +597,12 @@ static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
     else
         return err_set(ev->err, ST_FORMAT, "%s: %s is %lld; it must be above 0", ev->src->name, expr_text(root),
                        (long long)v);
+    if (row->yarn != NULL) {
+        double factor = ev->values[config_row(ev->map, row->yarn[0]) - ev->map->rows].f;
+        double mscale = ev->values[config_row(ev->map, row->yarn[1]) - ev->map->rows].f;
+
+        out->f *= yarn_mscale(factor, mscale) * yarn_mscale(factor, mscale);
+    }
     if (row->dim && (out->i < 1 || out->i > INT32_MAX))
         return err_set(ev->err, ST_FORMAT, "%s: %s comes out as %lld (%s); it must be from 1 to 2147483647",
                        ev->src->name, row->name, (long long)out->i, expr_text(row->expr));
@@ -672,14 +696,17 @@ static Status read_spelling(Eval *ev, const ConfigRow *row, const char *path, Va
 /* The spellings that are present. *found is NULL when none is, else the full key that gave the value. */
 static Status read_spellings(Eval *ev, const ConfigRow *row, Value *out, const char **found, bool *null)
 {
-    const json_t *count = ev->source == SOURCE_GGUF && row->count != NULL ? find_value(ev, row->count) : NULL;
+    const char *counted = row->counts[ev->source];
+    const json_t *count = counted != NULL ? find_value(ev, counted) : NULL;
     Status st = ST_OK;
 
     *found = NULL;
     *null = false;
-    for (ev->root = 0; st == ST_OK && ev->root < ev->n_roots; ev->root++)
+    for (uint32_t r = 0; st == ST_OK && r < ev->n_roots && !(row->top && *found != NULL); r++) {
+        ev->root = row->top ? ev->n_roots - 1 - r : r;
         for (uint32_t i = 0; st == ST_OK && i < row->n_keys[ev->source]; i++)
             st = read_spelling(ev, row, row->keys[ev->source][i], out, found, null);
+    }
     ev->root = ev->n_roots - 1;
     if (st == ST_OK && json_is_array(count)) {
         int64_t n = (int64_t)json_array_size(count);
@@ -687,12 +714,12 @@ static Status read_spellings(Eval *ev, const ConfigRow *row, Value *out, const c
         if (*found != NULL && out->i != n)
             return err_set(ev->err, ST_FORMAT,
                            "%s: %s is %lld, but %s has %lld items; the file is damaged or badly converted",
-                           ev->src->name, *found, (long long)out->i, row->count, (long long)n);
+                           ev->src->name, *found, (long long)out->i, counted, (long long)n);
         if (n < 1 || n > INT32_MAX)
-            return err_set(ev->err, ST_FORMAT, "%s: %s has %lld items; it must have at least 1", ev->src->name,
-                           row->count, (long long)n);
+            return err_set(ev->err, ST_FORMAT, "%s: %s has %lld items; it must have at least 1", ev->src->name, counted,
+                           (long long)n);
         out->i = n;
-        *found = row->count;
+        *found = counted;
     }
     return st;
 }
@@ -805,12 +832,6 @@ static Status rope_need(Eval *ev, const ConfigRope *rope, const char *key, doubl
                        ev->src->name, full_key(ev, row->keys[ev->source][0], buf, sizeof buf));
     return err_set(ev->err, ST_UNSUPPORTED, "%s: this kind of rope scaling needs %s, which no key of such a file gives",
                    ev->src->name, key);
-}
-
-/* 0.1 m ln(factor) + 1, as in rope.c but with a weight (DeepSeek's mscale keys). */
-static double yarn_mscale(double factor, double m)
-{
-    return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
 /* What a kind does not read stays 0, so that equal tables have equal specs. */

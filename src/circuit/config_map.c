@@ -29,16 +29,16 @@ static const struct Section {
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
-static const char *const int_keys[] = {"key",          "gguf",     "gguf_count", "default", "default_needs",
-                                       "gguf_default", "fraction", "null",       "min",     "max",
-                                       "when",         "off",      NULL};
-static const char *const float_keys[] = {"key",  "gguf", "default", "default_rsqrt", "default_sqrt", "gguf_default",
-                                         "null", "min",  "max",     "above",         "as",           "when",
-                                         "off",  NULL};
-static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", "gguf_tensor", NULL};
+static const char *const int_keys[] = {"key",           "key_count",    "gguf",     "gguf_count", "default",
+                                       "default_needs", "gguf_default", "fraction", "null",       "min",
+                                       "max",           "when",         "off",      NULL};
+static const char *const float_keys[] = {"key",          "gguf", "default", "default_rsqrt", "default_sqrt",
+                                         "gguf_default", "null", "min",     "max",           "above",
+                                         "as",           "when", "off",     "yarn",          NULL};
+static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", "gguf_tensor", "top", NULL};
 static const char *const text_keys[] = {"key", "gguf", "default", "gguf_default", "names", "values", NULL};
 static const char *const layers_keys[] = {"key", "gguf", NULL};
-static const char *const list_keys[] = {"key", "gguf", "default", "values", "length", "by", NULL};
+static const char *const list_keys[] = {"key", "gguf", "default", "values", "names", "length", "by", NULL};
 
 static const char *const *row_keys(ValueType t)
 {
@@ -139,7 +139,8 @@ static Status read_as(const Reader *r, const TomlNode *t, ConfigRow *row)
 
 static Status read_row(const Reader *r, const TomlNode *t, const struct Section *s, ConfigRow *row)
 {
-    const TomlNode *by = toml_find(t, "by");
+    const TomlNode *by = toml_find(t, "by"), *top;
+    uint32_t n_yarn;
     Status st = ST_OK;
 
     *row = (ConfigRow){.name = t->key, .type = s->type, .dim = s->dim, .toml = r->toml, .at = t};
@@ -151,7 +152,8 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     TRY(read_only(r, t, row_keys(s->type)));
     TRY(read_strings(r, t, "key", true, &row->keys[SOURCE_JSON], &row->n_keys[SOURCE_JSON]));
     TRY(read_strings(r, t, "gguf", true, &row->keys[SOURCE_GGUF], &row->n_keys[SOURCE_GGUF]));
-    TRY(read_str(r, t, "gguf_count", &row->count));
+    TRY(read_str(r, t, "key_count", &row->counts[SOURCE_JSON]));
+    TRY(read_str(r, t, "gguf_count", &row->counts[SOURCE_GGUF]));
     TRY(read_default(r, t, row));
     TRY(read_expr(r, t, "default_rsqrt", &row->rsqrt));
     TRY(read_expr(r, t, "default_sqrt", &row->sqrt));
@@ -160,6 +162,12 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     TRY(read_str(r, t, "fraction", &row->fraction));
     if (row->fraction != NULL && row->expr == NULL)
         return read_err(r, t, "%s: 'fraction' is of a default that is an expression", row->name);
+    TRY(read_strings(r, t, "yarn", false, &row->yarn, &n_yarn));
+    if (row->yarn != NULL && (n_yarn != 2 || row->rsqrt == NULL))
+        return read_err(r, t, "%s: 'yarn' names two float rows, the factor and mscale, beside 'default_rsqrt'",
+                        row->name);
+    TRY(read_list(r, t, "top", TOML_BOOL, &top));
+    row->top = top != NULL && top->b;
     TRY(read_expr(r, t, "default_needs", &row->needs));
     TRY(read_literal(r, t, "null", row, &row->null_value));
     TRY(read_literal(r, t, "off", row, &row->off));
@@ -338,6 +346,13 @@ static Status check_fractions(const Reader *r, const ConfigMap *map)
         const ConfigRow *row = &map->rows[i], *f = row->fraction != NULL ? config_row(map, row->fraction) : NULL;
         Reader at = {.toml = row->toml, .arena = r->arena, .err = r->err};
 
+        for (int k = 0; row->yarn != NULL && k < 2; k++) {
+            const ConfigRow *v = config_row(map, row->yarn[k]);
+
+            if (v == NULL || v->type != VALUE_FLOAT)
+                return read_err(&at, row->at, "%s is to be scaled by '%s', but there is no such row under [float]",
+                                row->name, row->yarn[k]);
+        }
         if (row->fraction != NULL && (f == NULL || f->type != VALUE_FLOAT))
             return read_err(&at, row->at, "%s is to be a fraction '%s', but there is no such row under [float]",
                             row->name, row->fraction);
@@ -493,6 +508,11 @@ Status config_map_read(const Reader *own, const Toml *const *parts, uint32_t n_p
     *out = map;
 done:
     return st;
+}
+
+bool config_map_serves(const ConfigMap *map, bool gguf)
+{
+    return map->n_match[gguf ? SOURCE_GGUF : SOURCE_JSON] > 0;
 }
 
 bool config_map_matches(const ConfigMap *map, bool gguf, const char *model_type)

@@ -14,15 +14,18 @@ typedef struct ConfigRow {
     bool dim;
     const char *const *keys[SOURCE_COUNT]; /* all that are present must agree */
     uint32_t n_keys[SOURCE_COUNT];
-    const char *count; /* GGUF: the length of this array is one more spelling; or NULL */
+    const char *counts[SOURCE_COUNT]; /* the length of this array is one more spelling; or NULL */
+    bool top;                         /* a switch: the file's own level has the last word over the nested one */
     /* The default, in GGUF if that differs; the value of null, the value while `when` is 0. */
     const TomlNode *literal, *gguf_literal, *null_value, *off;
     const Expr *expr, *sqrt, *rsqrt, *needs, *when; /* default = expression, its root, 1 / root; its condition */
+    const char *const
+        *yarn; /* float rows factor and mscale: the default is times (0.1 mscale ln(factor) + 1)^2; or NULL */
     const char *fraction;   /* a float row: the default is the whole part of expression * fraction; or NULL */
     const char *tensor;     /* a switch in GGUF: on when this tensor is there; or NULL */
     double min, max, above; /* of a value that is given: min <= v <= max, v > above */
     RowAs as;
-    const TomlNode *names; /* text: from the checkpoint's word to ours; NULL for none */
+    const TomlNode *names; /* texts: from the checkpoint's word to ours; NULL for none */
     const char *const *allowed;
     uint32_t n_allowed;
     /* Lists: how many items, and the default: for each layer the first item whose condition holds. */

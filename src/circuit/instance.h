@@ -101,12 +101,14 @@ typedef enum {
 /* Where a layer's weight slot finds its bytes: rows row, row + step, ... of the tensor (of a vector: elements). With
  * experts, expert e's rows begin `of` rows after those of expert e - 1, or are those of a tensor of its own. */
 typedef struct InstanceBinding {
-    const char *tensor; /* name in the store; of expert 0. Of a quantised weight: its module's, the scheme has suffixes */
+    const char
+        *tensor; /* name in the store; of expert 0. Of a quantised weight: its module's, the scheme has suffixes */
     RowOrder order;
     uint32_t head_dim; /* for ROWS_ROPE_INTERLEAVED */
     uint64_t row;
     uint32_t step; /* 0 and 1: neighbours */
     uint64_t of;   /* rows of the whole tensor, with experts those of one; 0: the tensor is the slot and nothing else */
+    bool flat;     /* a vector stored with several dims; its elements in the order of the file */
     bool columns;  /* the tensor is stored as [k][of], with experts [experts][k][of]: row r of the slot is a column */
     const char *const *tensors; /* one for each expert; NULL: all are in `tensor` */
     const QuantScheme *quant;   /* codes and scales are in tensors of their own; NULL: the tensor is the weight */

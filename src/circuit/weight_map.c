@@ -21,6 +21,7 @@ typedef struct WeightForm {
     const Expr *per;      /* rows of a head, for ROWS_ROPE_INTERLEAVED */
     RowOrder order;
     uint32_t step; /* from one row of the part to the next */
+    bool flat;     /* a vector stored with several dims */
     bool columns;  /* stored with rows and columns exchanged */
     bool optional;
 } WeightForm;
@@ -63,8 +64,9 @@ static const char *const part_names[PART_COUNT] = {"stem", "layer", "head"};
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
 {
-    static const char *const keys[] = {"name", "when", "row", "of", "step", "columns", "rows", "per", "optional", NULL};
-    const TomlNode *optional, *columns, *step;
+    static const char *const keys[] = {"name", "when", "row", "of",       "step", "columns",
+                                       "flat", "rows", "per", "optional", NULL};
+    const TomlNode *optional, *columns, *flat, *step;
     const char *rows = NULL;
     Status st = ST_OK;
 
@@ -83,9 +85,11 @@ static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
     TRY(read_str(r, v, "rows", &rows));
     TRY(read_list(r, v, "optional", TOML_BOOL, &optional));
     TRY(read_list(r, v, "columns", TOML_BOOL, &columns));
+    TRY(read_list(r, v, "flat", TOML_BOOL, &flat));
     TRY(read_list(r, v, "step", TOML_INT, &step));
     out->optional = optional != NULL && optional->b;
     out->columns = columns != NULL && columns->b;
+    out->flat = flat != NULL && flat->b;
     if (step != NULL && (step->i < 1 || step->i > 16 || out->row == NULL))
         return read_err(r, step,
                         "'step' is from 1 to 16 and goes with 'row' and 'of': every how many rows are the part");
@@ -347,8 +351,8 @@ static bool tensor_exists(const WeightBinder *b, const char *name)
 /* How the linear that `name` is the weight of is stored; NULL: as itself. module: its name. */
 static const QuantScheme *name_scheme(const WeightBinder *b, const char *name, uint32_t experts, char *module)
 {
-    const QuantScheme *s = b->linear && quant_module(name, module) ? quant_config_find(b->quant, module, experts > 0)
-                                                                   : NULL;
+    const QuantScheme *s =
+        b->linear && quant_module(name, module) ? quant_config_find(b->quant, module, experts > 0) : NULL;
 
     return s != NULL && quant_stored(b->src, s, module) ? s : NULL;
 }
@@ -522,7 +526,8 @@ static Status bind_form(WeightBinder *b, const WeightForm *f, uint32_t layer, ui
                              .row = (uint64_t)row,
                              .step = f->step,
                              .of = (uint64_t)of,
-                             .columns = f->columns};
+                             .columns = f->columns,
+                             .flat = f->flat};
     if (strstr(f->name, "{e}") != NULL)
         TRY(bind_experts(b, f, layer, experts, tensor, out, err));
     TRY(bind_quant(b, out, experts, err));

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Parses len bytes as one JSON value with nothing after it but white space. Depth over 512, invalid UTF-8 and
- * duplicate keys are errors, and so is "\u0000", which a C string cannot hold. `name` is what the message calls the
+ * duplicate keys are errors (Infinity is read as 1.79e308), and so is "\u0000", which a C string cannot hold. `name` is what the message calls the
  * input. Caller owns *out. */
 Status json_parse(const char *text, size_t len, const char *name, json_t **out, Err *err);
 

@@ -14,7 +14,7 @@ static uint32_t next_random(uint64_t *s)
 }
 
 typedef struct Seq {
-    int32_t ids[MAX_LEN], blocks[(MAX_LEN + 15) / 16];
+    int32_t ids[MAX_LEN], blocks[(MAX_LEN + 15) / 16], slot;
     uint32_t len, done;
     float *want; /* [len][vocab] */
 } Seq;
@@ -43,7 +43,7 @@ static void run_schedule(OpenModel *m, Seq *seqs, uint64_t *rnd)
 {
     uint32_t vocab = model_vocab(m->model), stride = (MAX_LEN + 15) / 16;
     int32_t tokens[48], positions[48], slots[48], row_seq[48], out_rows[48], start[SEQS + 1],
-        table[SEQS * ((MAX_LEN + 15) / 16)];
+        table[SEQS * ((MAX_LEN + 15) / 16)], state_slots[SEQS];
     float *got = malloc(sizeof(float) * 48 * vocab);
     uint32_t who[SEQS], took[SEQS];
     Err e;
@@ -55,12 +55,14 @@ static void run_schedule(OpenModel *m, Seq *seqs, uint64_t *rnd)
                         .row_seq = row_seq,
                         .seq_start = start,
                         .block_table = table,
-                        .out_rows = out_rows};
+                        .out_rows = out_rows,
+                        .state_slots = state_slots};
         uint32_t most = next_random(rnd) % 3 == 0 ? 1 : 20; /* a third of the steps are pure decode */
         for (uint32_t q = 0; q < SEQS && in.rows < 48; q++) {
             if (seqs[q].done == seqs[q].len || next_random(rnd) % 4 == 0)
                 continue;
             start[in.seqs] = (int32_t)in.rows;
+            state_slots[in.seqs] = seqs[q].slot;
             memset(table + in.seqs * stride, 0, sizeof(int32_t) * stride);
             memcpy(table + in.seqs * stride, seqs[q].blocks, sizeof seqs[q].blocks);
             who[in.seqs] = q;
@@ -118,6 +120,7 @@ static void check_model(const char *path, const char *hw, DType kv, uint64_t see
             seqs[q].len = 1 + next_random(&rnd) % (MAX_LEN - 1);
             for (uint32_t i = 0; i < seqs[q].len; i++)
                 seqs[q].ids[i] = (int32_t)(next_random(&rnd) % vocab);
+            seqs[q].slot = (int32_t)((q + (uint32_t)round) % SEQS); /* where another one was in the last round */
             memcpy(seqs[q].blocks, order + q * ((MAX_LEN + 15) / 16), sizeof seqs[q].blocks);
             seqs[q].want = malloc(sizeof(float) * seqs[q].len * vocab);
             solo_reset(solo);
@@ -154,6 +157,11 @@ SCHEDULE_TEST(schedules__experts_renormalised_give_solo_bits, "oracles/qwen3_moe
 SCHEDULE_TEST(schedules__dense_then_shared_experts_give_solo_bits, "oracles/glm4_moe", DT_BF16)
 SCHEDULE_TEST(schedules__experts_by_biased_sigmoids_give_solo_bits, "oracles/minimax_m2", DT_BF16)
 SCHEDULE_TEST(schedules__sinks_and_clamped_experts_give_solo_bits, "oracles/gpt_oss", DT_BF16)
+SCHEDULE_TEST(schedules__delta_nets_and_gated_attention_give_solo_bits, "oracles/qwen3_next", DT_BF16)
+SCHEDULE_TEST(schedules__delta_nets_behind_split_projections_give_solo_bits, "oracles/qwen3_5", DT_F32)
+SCHEDULE_TEST(schedules__delta_nets_with_experts_give_solo_bits, "oracles/qwen3_5_moe", DT_BF16)
+SCHEDULE_TEST(schedules__state_spaces_give_solo_bits, "oracles/nemotron_h", DT_BF16)
+SCHEDULE_TEST(schedules__latents_give_solo_bits, "oracles/deepseek_v3", DT_BF16)
 SCHEDULE_TEST(schedules__q4_0_experts_give_solo_bits, "formats/gguf-q4_0-qwen3moe/model.gguf", DT_BF16)
 
 int main(void)
@@ -173,6 +181,11 @@ int main(void)
         cmocka_unit_test(schedules__dense_then_shared_experts_give_solo_bits),
         cmocka_unit_test(schedules__experts_by_biased_sigmoids_give_solo_bits),
         cmocka_unit_test(schedules__sinks_and_clamped_experts_give_solo_bits),
+        cmocka_unit_test(schedules__delta_nets_and_gated_attention_give_solo_bits),
+        cmocka_unit_test(schedules__delta_nets_behind_split_projections_give_solo_bits),
+        cmocka_unit_test(schedules__delta_nets_with_experts_give_solo_bits),
+        cmocka_unit_test(schedules__state_spaces_give_solo_bits),
+        cmocka_unit_test(schedules__latents_give_solo_bits),
         cmocka_unit_test(schedules__q4_0_experts_give_solo_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

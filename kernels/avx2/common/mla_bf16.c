@@ -1,0 +1,24 @@
+/* The families that keep latents in bf16: latent_write, and mla_attention for each format of kv_b. mla.h has the algorithms. */
+#define KV_FORMAT 1
+#include "mla.h"
+
+KERNEL(latent_write_bf16)
+{
+    latent_write(a, b);
+}
+KERNEL(mla_attention_f32_bf16)
+{
+    mla_attention(ROWS_F32, a, b);
+}
+KERNEL(mla_attention_f16_bf16)
+{
+    mla_attention(ROWS_F16, a, b);
+}
+KERNEL(mla_attention_bf16_bf16)
+{
+    mla_attention(ROWS_BF16, a, b);
+}
+KERNEL(mla_attention_q8_0_bf16)
+{
+    mla_attention(ROWS_Q8_0, a, b);
+}
