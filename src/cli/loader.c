@@ -144,13 +144,18 @@ static Status open_dummy(Loaded *l, const char *format, DType kv_format, Err *er
     Status st = ST_OK;
     Instance *bare = NULL;
     WeightStore *dummy = NULL;
+    json_t *meta = NULL;
     DType type;
 
     if (!dtype_parse(format, &type) || !layout_takes(LAYOUT_N16, type))
         return err_set(err, ST_INVALID, "--dummy %s: no weight format; there are f32, f16, bf16, q8_0, q4_0, q4_1",
                        format);
-    TRY(loader_instance(&bare, l->lib, l->store, kv_format, err));
-    TRY(store_dummy_new(&dummy, store_meta(l->store), 1, err));
+    meta = json_deep_copy(store_meta(l->store));
+    if (meta == NULL)
+        TRY(err_set(err, ST_NOMEM, "%s: out of memory", l->path));
+    json_object_del(meta, "quantization_config"); /* --dummy says how weights are stored */
+    TRY(store_dummy_new(&dummy, meta, 1, err));
+    TRY(loader_instance(&bare, l->lib, dummy, kv_format, err));
     TRY(declare_block(dummy, &bare->stem, bare->stem_bindings, type, err));
     for (uint32_t i = 0; i < bare->n_layers; i++)
         TRY(declare_block(dummy, &bare->blocks[bare->layers[i].block], bare->layers[i].bindings, type, err));
@@ -159,6 +164,7 @@ static Status open_dummy(Loaded *l, const char *format, DType kv_format, Err *er
     l->store = dummy;
     dummy = NULL;
 done:
+    json_decref(meta);
     store_free(dummy);
     instance_free(bare);
     return st;
@@ -367,6 +373,8 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
     if (opt->quiet && lever_origin(levers, LEVER_LOG_LEVEL) < FROM_VARIABLE)
         l->log.min = LOG_WARN;
     dtype_parse(lever_text(levers, LEVER_KV_DTYPE), &kv);
+    if (opt->exact_kv && lever_origin(levers, LEVER_KV_DTYPE) < FROM_VARIABLE)
+        kv = DT_F32;
 
     TRY(model_path(model, &l->path, err));
     bool bare = str_ends(l->path, ".json") && opt->dummy;
