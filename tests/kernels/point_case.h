@@ -13,6 +13,7 @@
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
 #include "model/rope_table.h"
+#include "random_rows.h"
 #include "weights/decode.h"
 #include "weights/layout.h"
 #include <math.h>
@@ -571,7 +572,8 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     c->laid[at] = case_alloc(c, experts * laid, 1);
     rows = layout_rows(layout);
     for (uint32_t e = 0; e < experts; e++) {
-        random_stored(stored, n * k, raw);
+        if (!random_rows(stored, n, k, raw, case_random))
+            random_stored(stored, n * k, raw);
         for (uint64_t r = 0; r < n; r++)
             assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + (e * n + r) * k));
         for (uint64_t r = 0; r < n; r += rows)

@@ -6,6 +6,9 @@
  * activations i8/32 the bound is 6e-2, as such models amplify rounding (llama.cpp's 8-bit activations give 2e-2 to 5e-2). */
 #include "support/open_model.h"
 
+static const ModelOptions options = {
+    .max_rows = 64, .max_outs = 64, .max_seqs = 4, .max_len = 128, .kv_blocks = 16, .batch_invariant = true};
+
 typedef struct Format {
     const char *name;
     double plan; /* bound of the default plan with KV in f32 */
@@ -48,6 +51,11 @@ static Status append_reference(void *ctx, const int32_t *ids, uint32_t n, float 
     return reference_forward(ctx, ids, n, logits, NULL, err);
 }
 
+static Status append_plan(void *ctx, const int32_t *ids, uint32_t n, float *logits, Err *err)
+{
+    return solo_append(ctx, ids, n, logits, err);
+}
+
 /* The prompt at once, then one token a step. */
 static void check_golden(const char *dir, const char *who, AppendFn append, void *ctx, double bound)
 {
@@ -70,7 +78,21 @@ static void check_golden(const char *dir, const char *who, AppendFn append, void
     golden_close(&g);
 }
 
-static void check_reference(void **state)
+static void check_plan(const char *dir, const char *hw, double bound)
+{
+    Solo *solo;
+    Err e;
+
+    if (!class_runs(hw))
+        return;
+    OpenModel m = open_model(dir, hw, DT_F32, &options, NULL);
+    assert_int_equal(solo_new(&solo, m.model, &e), ST_OK);
+    check_golden(dir, hw, append_plan, solo, bound);
+    solo_free(solo);
+    close_model(&m);
+}
+
+static void check_format(void **state)
 {
     const Format *f = *state;
     char dir[96];
@@ -83,6 +105,8 @@ static void check_reference(void **state)
     check_golden(dir, "the reference", append_reference, ref, 1e-4);
     reference_free(ref);
     close_model(&m);
+    check_plan(dir, "avx2", f->plan);
+    check_plan(dir, "avx512", f->plan);
 }
 
 int main(void)
@@ -91,6 +115,6 @@ int main(void)
 
     for (size_t i = 0; i < FORMATS; i++)
         tests[i] = (struct CMUnitTest){
-            .name = formats[i].name, .test_func = check_reference, .initial_state = (void *)(uintptr_t)&formats[i]};
+            .name = formats[i].name, .test_func = check_format, .initial_state = (void *)(uintptr_t)&formats[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ INLINE v16 cell_product(const Scales *c, n16 s0, n16 s1, const ActBlock *x)
 /* Weights are read once, in order; the hardware's prefetcher stops at page ends and starts late. */
 enum { AHEAD = 2048 };
 
-INLINE void dot_tile(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
+INLINE void dot_group(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
 {
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)

@@ -15,7 +15,7 @@ static inline size_t tile_bytes(int k)
 }
 #include "tile.h"
 
-INLINE void dot_tile(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
+INLINE void dot_group(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
 {
     const weight_t *wk = (const weight_t *)w;
 

@@ -21,7 +21,7 @@ static inline size_t tile_bytes(int k)
 /* Weights are read once, in order; the hardware's prefetcher stops at page ends and starts late. */
 enum { AHEAD = 2048 };
 
-INLINE void dot_tile(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
+INLINE void dot_group(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
 {
     const int blocks = k / 32;
 

@@ -4,7 +4,7 @@
  *
  * The including file (linear_quant.h, linear_float.h) has defined
  *   x_bytes(k), tile_bytes(k)            bytes of an activation row and of a tile
- *   dot_tile(R, acc, w, x, k)            acc[r] = 16 dots of row x[r] with the tile at w; R is a compile-time number
+ *   dot_group(R, acc, w, x, k)           acc[r] = 16 dots of row x[r] with the tile at w; R is a compile-time number
  * and the build ROWS (1 or a power of two) and ROW_BLOCK (a multiple of it). The order of a result's additions depends on neither. */
 #ifndef METRALE_TILE_H
 #define METRALE_TILE_H
@@ -49,7 +49,30 @@ typedef struct TileArgs {
     ActBlock *act; /* END_GATE_I8: [rows][n/32] */
 } TileArgs;
 
-INLINE void dot_tile(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k);
+INLINE void dot_group(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k);
+
+/* One copy of the product for each size of group, whatever is done with it: that keeps compilation in seconds, and a call is
+ * nothing beside a tile. */
+#define DOT(R)                                                                                                         \
+    static __attribute__((noinline, unused)) void dot_##R(v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)  \
+    {                                                                                                                  \
+        v16 own[R]; /* not acc itself, which might overlap w for all the compiler knows */                             \
+        dot_group(R <= GROUP ? R : GROUP, own, w, x, k);                                                               \
+        for (int r = 0; r < (R <= GROUP ? R : GROUP); r++)                                                             \
+            acc[r] = own[r];                                                                                           \
+    }
+DOT(1)
+DOT(2)
+DOT(4)
+DOT(8)
+DOT(16)
+#undef DOT
+
+/* acc[r] = 16 dots of row x[r] with the tile at w */
+INLINE void dot_tile(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)
+{
+    (R == 1 ? dot_1 : R == 2 ? dot_2 : R == 4 ? dot_4 : R == 8 ? dot_8 : dot_16)(acc, w, x, k);
+}
 
 INLINE v16 tile_read(const float *p, int n)
 {
