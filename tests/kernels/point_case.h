@@ -1,8 +1,11 @@
-/* point_case.h - one rule of a target on one shape: a block with exactly the rule's pattern, random inputs, weights laid out as
- * the family wants them, KV pools, step tables, and what the reference functions make of it. No kernel has a name here:
+/* point_case.h - one rule of a target on one shape: a block with exactly the rule's pattern, random inputs,
+ * weights laid out as
+ * the family wants them, KV pools, step tables, and what the reference functions make of it. No kernel has a name
+ * here:
  * everything follows from the rule, so that a family added to FAMILIES.toml is tested without a line of C.
  *
- * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads' widths; what a
+ * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads'
+ * widths; what a
  * matrix or a block format reads along k is a multiple of the block, at least 32; the rest is odd on purpose.
  *
  * Owns: its arena.   Thread: one. */
@@ -13,7 +16,6 @@
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
 #include "model/rope_table.h"
-#include "random_rows.h"
 #include "weights/decode.h"
 #include "weights/layout.h"
 #include <math.h>
@@ -98,7 +100,8 @@ static void *case_alloc(PointCase *c, size_t n, size_t size)
     return p;
 }
 
-/* ---- widths ------------------------------------------------------------------------------------------------------ */
+/* ---- widths
+ * ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t group_of(const uint32_t *parent, uint32_t v)
 {
@@ -141,10 +144,17 @@ static uint32_t case_unit(const Family *f)
     return unit;
 }
 
+/* The shape's k in whole blocks of the family's formats. */
+static uint32_t case_k(const PointCase *c)
+{
+    uint32_t unit = case_unit(c->rule->family);
+    return unit == 32 ? c->shape->k : unit * (1 + c->shape->k / 512);
+}
+
 static void case_widths(PointCase *c)
 {
     const PointShape *s = c->shape;
-    uint32_t unit = case_unit(c->rule->family), k = unit == 32 ? s->k : unit * (1 + s->k / 512);
+    uint32_t unit = case_unit(c->rule->family), k = case_k(c);
     uint32_t parent[RULE_MAX_VARS], width[RULE_MAX_VARS] = {0}, n_odd = 0, n_even = 0;
     bool even[RULE_MAX_VARS] = {false};
 
@@ -236,7 +246,7 @@ static void case_widths(PointCase *c)
             width[group_of(parent, n->out[0])] = s->n_heads;
             break;
         case OP_EXPERT_LINEAR: /* one input for all experts of a row, or one for each */
-            width[in] = s->k * (s->extras ? s->n_heads : 1);
+            width[in] = k * (s->extras ? s->n_heads : 1);
             width[group_of(parent, n->in[1])] = s->n_heads;
             width[group_of(parent, n->out[0])] = s->n_heads * s->n;
             break;
@@ -288,7 +298,8 @@ static void case_widths(PointCase *c)
         c->edges[v].width = width[group_of(parent, v)];
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* ---- nodes
+ * ------------------------------------------------------------------------------------------------------- */
 
 static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
 {
@@ -412,7 +423,8 @@ static void case_formats(PointCase *c)
     }
 }
 
-/* ---- contents ---------------------------------------------------------------------------------------------------- */
+/* ---- contents
+ * ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t case_row_bytes(const PointCase *c, uint32_t edge)
 {
@@ -535,8 +547,11 @@ static void random_stored(DType t, uint64_t elements, uint8_t *out)
 
     for (uint64_t i = 0; i < elements / block; i++, out += bytes) {
         float x = (float)case_random() * 0.2f;
-        for (uint32_t j = 0; j < bytes; j++)
-            out[j] = (uint8_t)(case_random() * 128);
+        for (uint32_t j = 0; block > 1 && j < bytes; j++) {
+            if (j % 4 == 0)
+                case_random();
+            out[j] = (uint8_t)(case_seed >> (32 + j % 4 * 8));
+        }
         if (t == DT_F32)
             memcpy(out, &x, 4);
         else if (t == DT_F16 || t == DT_BF16)
@@ -572,8 +587,7 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     c->laid[at] = case_alloc(c, experts * laid, 1);
     rows = layout_rows(layout);
     for (uint32_t e = 0; e < experts; e++) {
-        if (!random_rows(stored, n, k, raw, case_random))
-            random_stored(stored, n * k, raw);
+        random_stored(stored, n * k, raw);
         for (uint64_t r = 0; r < n; r++)
             assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + (e * n + r) * k));
         for (uint64_t r = 0; r < n; r += rows)
@@ -598,7 +612,7 @@ static void case_weights(PointCase *c)
                 continue;
             if (n->op->kind == OP_EXPERT_LINEAR) {
                 out = c->shape->n;
-                in = c->shape->k;
+                in = case_k(c);
             }
             if (!def->vector) {
                 assert_true(rule_slot_name(c->rule, i, def->name, name, sizeof name));
@@ -626,7 +640,8 @@ static void case_weights(PointCase *c)
     }
 }
 
-/* ---- the step and its state --------------------------------------------------------------------------------------- */
+/* ---- the step and its state
+ * --------------------------------------------------------------------------------------- */
 
 static void case_step(PointCase *c)
 {
@@ -669,7 +684,8 @@ static void case_step(PointCase *c)
                       c->positions[r] % 16;
 }
 
-/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V [block][n_kv_heads][16][head_dim]. */
+/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V
+ * [block][n_kv_heads][16][head_dim]. */
 static size_t pool_at(const PointCase *c, int part, int32_t slot, uint32_t h, uint32_t d)
 {
     size_t head = ((size_t)(slot / 16) * c->shape->n_kv + h) * c->shape->head_dim * 16, t = (size_t)slot % 16;
@@ -801,8 +817,19 @@ static void case_rope(PointCase *c)
         fail_msg("%s", err.msg);
 }
 
-/* Does the shape make sense for this rule? A linear's matrix must have whole tiles of heads when attention reads it. */
-static void case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const PointShape *shape)
+/* Has every edge whole rows in its format? Attention's operands have heads of any size, blocks have 32 elements. */
+static bool case_fits(const PointCase *c)
+{
+    uint64_t bytes;
+
+    for (uint32_t v = 0; v < c->n_vars; v++)
+        if (!dtype_row_bytes(c->formats[v], c->edges[v].width, &bytes))
+            return false;
+    return true;
+}
+
+/* False: the shape does not fit the rule. To be freed in any case. */
+static bool case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const PointShape *shape)
 {
     *c = (PointCase){.shape = shape, .fs = fs, .rule = rule, .arena = arena_new()};
     assert_non_null(c->arena);
@@ -814,6 +841,8 @@ static void case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const 
     case_order(c);
     case_formats(c);
     case_widths(c);
+    if (!case_fits(c))
+        return false;
     case_inputs(c);
     case_weights(c);
     case_step(c);
@@ -839,6 +868,7 @@ static void case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const 
             c->lb.role = BLOCK_STEM;
             c->block.in_edge = v;
         }
+    return true;
 }
 
 static void case_free(PointCase *c)
@@ -852,7 +882,8 @@ static uint32_t case_edge_rows(const PointCase *c, uint32_t edge)
     return maker >= 0 && c->nodes[maker].op->on_outputs ? c->shape->outs : c->shape->rows;
 }
 
-/* ---- the reference ------------------------------------------------------------------------------------------------ */
+/* ---- the reference
+ * ------------------------------------------------------------------------------------------------ */
 
 static double *case_at(const PointCase *c, uint32_t edge, uint32_t row)
 {
@@ -915,7 +946,7 @@ static void reference_top_k(PointCase *c, const InstanceNode *n, uint32_t r)
 
 static void reference_experts(PointCase *c, const InstanceNode *n, uint32_t r)
 {
-    uint32_t k = c->shape->k, out = c->shape->n, own = c->edges[n->in[0]].width == k ? 0 : k;
+    uint32_t k = case_k(c), out = c->shape->n, own = c->edges[n->in[0]].width == k ? 0 : k;
 
     for (uint32_t j = 0; j < c->edges[n->in[1]].width; j++) {
         uint32_t e = (uint32_t)case_at(c, n->in[1], r)[j];

@@ -1,10 +1,14 @@
-/* test_points.c - every point of every family and rule of every CPU target, on every shape of point_case.h that it holds:
+/* test_points.c - every point of every family and rule of every CPU target, on every shape of point_case.h that it
+ * holds:
  * against the reference functions, and for equal bits wherever equal bits are promised. Nothing here names a kernel.
  *
- * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit roundoff
- * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632 terms of
+ * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit
+ * roundoff
+ * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632
+ * terms of
  * which random signs cancel all but about sqrt(n) / n, so that relative L2 of a row stays near u * sqrt(n), 2.4e-6;
- * 1e-5 leaves room for exp and for sums that cancel more than most. Formats i8/32 and pools are rounded the same way on both
+ * 1e-5 leaves room for exp and for sums that cancel more than most. Formats i8/32 and pools are rounded the same
+ * way on both
  * sides and must be equal. */
 #include "point_case.h"
 
@@ -15,9 +19,11 @@ static const double BOUND = 1e-5;
 
 enum { MAX_SEEN = 4096, GUARD = 64 };
 
-/* ---- running a match ---------------------------------------------------------------------------------------------- */
+/* ---- running a match
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Device memory of one run. Edges lie in one arena with GUARD bytes behind each; all bytes that nobody owns are 0xff, which
+/* Device memory of one run. Edges lie in one arena with GUARD bytes behind each; all bytes that nobody owns are
+ * 0xff, which
  * is also what outputs hold before a run: NaN. */
 typedef struct Memory {
     uint64_t at[RULE_MAX_VARS], capacity, workspace_at;
@@ -110,7 +116,7 @@ static const Match *find_match(const PointCase *c, const FamilySet *fs, const Lo
 
 static void resolve(const PointCase *c, const Memory *m, const PlanStep *s, const StepInput *in, KArg *out)
 {
-    const int32_t *tables[STEP_TABLES] = {in->tokens,    in->positions,   in->slots,   in->row_seq,
+    const int32_t *tables[STEP_TABLES] = {in->tokens,    in->positions,   in->slots,    in->row_seq,
                                           in->seq_start, in->block_table, in->out_rows, in->state_slots};
     Err err;
 
@@ -206,11 +212,12 @@ static void run_match(const Runner *run, PointCase *c, const FamilySet *fs, cons
 static StepInput whole_step(const PointCase *c)
 {
     const PointShape *s = c->shape;
-    return (StepInput){s->rows,  s->seqs,    s->outs,      c->tokens, c->positions,
-                       c->slots, c->row_seq, c->seq_start, c->table,  c->out_rows, c->state_slots};
+    return (StepInput){s->rows,    s->seqs,      s->outs,  c->tokens,   c->positions,  c->slots,
+                       c->row_seq, c->seq_start, c->table, c->out_rows, c->state_slots};
 }
 
-/* ---- every point -------------------------------------------------------------------------------------------------- */
+/* ---- every point
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A point that a test visits: the rule alone, with this point as its family's only one. */
 typedef struct Visit {
@@ -236,15 +243,25 @@ static bool seen_before(const void *fn, const char *rule, uint32_t *n, const voi
     return false;
 }
 
+/* Before a case is built: can the point's rows be the shape's, counted either way? */
+static bool could_run(const Visit *v, const PointShape *s)
+{
+    const FamilyPoint *p = v->point;
+    return (p->rows_lo <= s->rows && (p->rows_hi == 0 || s->rows <= p->rows_hi)) ||
+           (p->rows_lo <= s->outs && (p->rows_hi == 0 || s->outs <= p->rows_hi));
+}
+
 static void visit_point(Visit *v, VisitFn fn)
 {
     uint32_t ran = 0;
 
     for (size_t i = 0; i < POINT_SHAPES; i++) {
         PointCase c;
-        case_new(&c, v->all, &v->rule, &point_shapes[i]);
+        if (!could_run(v, &point_shapes[i]))
+            continue;
+        bool fits = case_new(&c, v->all, &v->rule, &point_shapes[i]);
         LowerOptions opt = options(&c, c.shape->rows, c.shape->outs, c.shape->seqs);
-        const Match *m = find_match(&c, &v->one, &opt, (UINT64_C(1) << v->rule.n_nodes) - 1);
+        const Match *m = fits ? find_match(&c, &v->one, &opt, (UINT64_C(1) << v->rule.n_nodes) - 1) : NULL;
         if (m) {
             ran++;
             fn(v, &c, &opt, m);
@@ -344,7 +361,8 @@ static void assert_same(const Visit *v, const PointCase *c, const Match *match, 
             fail_msg("%s: %s gives other bits in the pool of part %d", where(v, c), what, part);
 }
 
-/* ---- against the reference ---------------------------------------------------------------------------------------- */
+/* ---- against the reference
+ * ---------------------------------------------------------------------------------------- */
 
 /* The states that the reference ended with are in c->kv[0]; slots of nobody are as they were. */
 static void check_states(const Visit *v, const PointCase *c, const Memory *m)
@@ -413,7 +431,8 @@ static void points__agree_with_the_reference(void **state)
     each_point(RUN_BACKEND, check_reference);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void check_bounds(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
 {
@@ -474,7 +493,8 @@ static void points__may_write_over_the_inputs_they_name(void **state)
     each_point(RUN_BACKEND, check_in_place);
 }
 
-/* ---- equal bits --------------------------------------------------------------------------------------------------- */
+/* ---- equal bits
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Output row of the batch that input row r gives in this edge, or -1. */
 static int32_t row_in(const PointCase *c, uint32_t edge, uint32_t r)
@@ -624,7 +644,8 @@ static void rules__fused_ones_give_the_bits_of_their_ops(void **state)
     each_point(RUN_BACKEND, check_fused);
 }
 
-/* ---- classes ------------------------------------------------------------------------------------------------------ */
+/* ---- classes
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void classes__that_cannot_run_here_are_named(void **state)
 {

@@ -1,4 +1,5 @@
-/* linear_quant.h - matrix products with weights q8_0, q4_0 or q4_1 (WEIGHT) and activations i8/32 (act_i8.h); tile.h has the ops.
+/* linear_quant.h - matrix products with weights q8_0, q4_0 or q4_1 (WEIGHT) and activations i8/32 (act_i8.h);
+ * tile.h has the ops.
  *   x [rows][k/32] ActBlock, w n16 (src/weights/layout.h)
  * Order: blocks of 32 along k in turn. The integer dot of a block is exact; with it
  *   q8_0, q4_0  acc = fma(dw * dot, dx, acc)

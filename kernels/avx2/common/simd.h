@@ -1,8 +1,11 @@
-/* simd.h - sixteen lanes, whatever the machine's registers are. The kernels of the CPU classes are written over this file alone;
- * avx512/common/simd.h shadows it. The two give the same bits: every operation is lane-wise IEEE (fma where it says fma), integer dots
+/* simd.h - sixteen lanes, whatever the machine's registers are. The kernels of the CPU classes are written over
+ * this file alone;
+ * avx512/common/simd.h shadows it. The two give the same bits: every operation is lane-wise IEEE (fma where it
+ * says fma), integer dots
  * are exact, and sums across lanes follow one tree.
  *
- * v16  16 f32 lanes    n16  16 i32 lanes    w64  64 bytes    x4  four bytes in every lane    dot_*  running integer dots */
+ * v16  16 f32 lanes    n16  16 i32 lanes    w64  64 bytes    x4  four bytes in every lane    dot_*  running
+ * integer dots */
 #ifndef METRALE_SIMD_H
 #define METRALE_SIMD_H
 #include <immintrin.h>
@@ -75,6 +78,19 @@ static inline n16 v_round_i32(v16 a)
 static inline v16 n_to_f32(n16 a)
 {
     return (v16){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+
+/* lanes lo..hi of a, `other` in the rest */
+static inline v16 v_keep(v16 a, int lo, int hi, float other)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), l = _mm256_set1_epi32(lo),
+                  h = _mm256_set1_epi32(hi);
+    const __m256i up = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+    const __m256 o = _mm256_set1_ps(other);
+    __m256i out_lo = _mm256_or_si256(_mm256_cmpgt_epi32(l, lane), _mm256_cmpgt_epi32(lane, h));
+    __m256i out_hi = _mm256_or_si256(_mm256_cmpgt_epi32(l, up), _mm256_cmpgt_epi32(up, h));
+    return (v16){_mm256_blendv_ps(a.lo, o, _mm256_castsi256_ps(out_lo)),
+                 _mm256_blendv_ps(a.hi, o, _mm256_castsi256_ps(out_hi))};
 }
 
 /* 16 bf16 / f16 values as f32, exact; and back, rounded to nearest even */
@@ -183,13 +199,23 @@ static inline x4 x_load(const int8_t *p)
     return _mm256_set1_epi32(four);
 }
 
+/* The sum as far as it goes, in registers: gcc would otherwise reassociate the additions of a whole block into a
+ * tree and keep
+ * its leaves on the stack, at half the speed. */
+static inline void n_now(n16 *a)
+{
+    __asm__("" : "+x"(a->lo), "+x"(a->hi));
+}
+
 /* Sixteen dots over a block of 32, in eight steps of four: acc[r] += sum_j w[4r + j] * x[j]. Exact in any order.
- * u4: bytes of w are at most 15, so that all eight steps fit into i16 (15 * 127 * 2 * 8 = 30480) and widen once, at the end. */
+ * u4: bytes of w are at most 15, so that all eight steps fit into i16 (15 * 127 * 2 * 8 = 30480) and widen once,
+ * at the end. */
 typedef n16 dot_u4;
 static inline dot_u4 dot_u4_step(dot_u4 acc, w64 w, x4 x)
 {
     acc.lo = _mm256_add_epi16(acc.lo, _mm256_maddubs_epi16(w.lo, x));
     acc.hi = _mm256_add_epi16(acc.hi, _mm256_maddubs_epi16(w.hi, x));
+    n_now(&acc);
     return acc;
 }
 static inline n16 dot_u4_sum(dot_u4 acc)
@@ -197,7 +223,8 @@ static inline n16 dot_u4_sum(dot_u4 acc)
     const __m256i one = _mm256_set1_epi16(1);
     return (n16){_mm256_madd_epi16(acc.lo, one), _mm256_madd_epi16(acc.hi, one)};
 }
-/* i8: w as stored. The instruction wants one unsigned side: |w| times x with the sign of w. sum_x is the sum of all x used. */
+/* i8: w as stored. The instruction wants one unsigned side: |w| times x with the sign of w. sum_x is the sum of
+ * all x used. */
 typedef n16 dot_i8;
 typedef struct w_i8 {
     w64 abs, sign;
@@ -213,6 +240,7 @@ static inline dot_i8 dot_i8_step(dot_i8 acc, w_i8 w, x4 x)
     __m256i hi = _mm256_maddubs_epi16(w.abs.hi, _mm256_sign_epi8(x, w.sign.hi));
     acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(lo, one));
     acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(hi, one));
+    n_now(&acc);
     return acc;
 }
 static inline n16 dot_i8_sum(dot_i8 acc, int32_t sum_x)

@@ -1,11 +1,14 @@
-/* tile.h - what every matrix product shares: the walk over tiles of 16 outputs and groups of rows, and what is done with a result.
- * A block of the grid takes one tile (a pair of them, where two products are gated) and ROW_BLOCK rows, ROWS at a time: the tile's
+/* tile.h - what every matrix product shares: the walk over tiles of 16 outputs and groups of rows, and what is
+ * done with a result.
+ * A block of the grid takes one tile (a pair of them, where two products are gated) and ROW_BLOCK rows, ROWS at a
+ * time: the tile's
  * weights stay in L1 while the rows pass.
  *
  * The including file (linear_quant.h, linear_float.h) has defined
  *   x_bytes(k), tile_bytes(k)            bytes of an activation row and of a tile
  *   dot_group(R, acc, w, x, k)           acc[r] = 16 dots of row x[r] with the tile at w; R is a compile-time number
- * and the build ROWS (1 or a power of two) and ROW_BLOCK (a multiple of it). The order of a result's additions depends on neither. */
+ * and the build ROWS (1 or a power of two) and ROW_BLOCK (a multiple of it). The order of a result's additions
+ * depends on neither. */
 #ifndef METRALE_TILE_H
 #define METRALE_TILE_H
 #include "act_i8.h"
@@ -51,7 +54,8 @@ typedef struct TileArgs {
 
 INLINE void dot_group(const int R, v16 *acc, const uint8_t *w, const uint8_t *const *x, int k);
 
-/* One copy of the product for each size of group, whatever is done with it: that keeps compilation in seconds, and a call is
+/* One copy of the product for each size of group, whatever is done with it: that keeps compilation in seconds, and
+ * a call is
  * nothing beside a tile. */
 #define DOT(R)                                                                                                         \
     static __attribute__((noinline, unused)) void dot_##R(v16 *acc, const uint8_t *w, const uint8_t *const *x, int k)  \
@@ -185,7 +189,8 @@ INLINE void tile_block(const TileEnd end, const TileArgs *t, int unit, uint32_t 
 /* y x w bias rows n k */
 INLINE void linear(const KArg *a, const KBlock *b)
 {
-    TileArgs t = {.a = {PTR(0, float), PTR(2, void), PTR(3, float), I32(5)}, .x = PTR(1, void), .rows = I32(4), .k = I32(6)};
+    TileArgs t = {
+        .a = {PTR(0, float), PTR(2, void), PTR(3, float), I32(5)}, .x = PTR(1, void), .rows = I32(4), .k = I32(6)};
     tile_block(END_STORE, &t, (int)b->x, b->y);
 }
 

@@ -1,4 +1,5 @@
-/* simd.h - sixteen lanes in one zmm register; shadows avx2/common/simd.h and gives the same bits (that file says what each operation is). */
+/* simd.h - sixteen lanes in one zmm register; shadows avx2/common/simd.h and gives the same bits (that file says
+ * what each operation is). */
 #ifndef METRALE_SIMD_H
 #define METRALE_SIMD_H
 #include <immintrin.h>
@@ -64,6 +65,12 @@ static inline n16 v_round_i32(v16 a)
 static inline v16 n_to_f32(n16 a)
 {
     return _mm512_cvtepi32_ps(a);
+}
+
+static inline v16 v_keep(v16 a, int lo, int hi, float other)
+{
+    __mmask16 in = (__mmask16)((0xffffu << lo) & (0xffffu >> (15 - hi)));
+    return _mm512_mask_blend_ps(in, _mm512_set1_ps(other), a);
 }
 
 static inline v16 v_load_bf16(const uint16_t *p)
