@@ -94,7 +94,8 @@ static void block_facts(Facts *f, const InstanceBlock *b)
             const InstanceState *s = &b->states[i];
 
             str_addf(&f->key, "state %s.%s", s->name, s->parts[k].name);
-            str_addf(&f->value, "%u x %u %s", s->parts[k].heads, s->parts[k].width, dtype_name(s->format));
+            str_addf(&f->value, "%u x %u %s%s", s->parts[k].heads, s->parts[k].width, dtype_name(s->format),
+                     s->kind == STATE_RECURRENT ? " of a sequence" : "");
             fact_end(f);
         }
     str_adds(&f->key, "yields");

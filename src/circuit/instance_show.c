@@ -45,7 +45,8 @@ static Size weight_size(const Instance *in)
     return s;
 }
 
-static uint64_t kv_bytes_per_token(const Instance *in)
+/* Of states of a kind: what one token takes, or one sequence. */
+static uint64_t state_bytes(const Instance *in, StateKind kind)
 {
     uint64_t bytes = 0;
 
@@ -53,7 +54,7 @@ static uint64_t kv_bytes_per_token(const Instance *in)
         const InstanceBlock *b = &in->blocks[in->layers[i].block];
 
         for (uint32_t s = 0; s < b->n_states; s++)
-            for (uint32_t p = 0; p < b->states[s].n_parts; p++)
+            for (uint32_t p = 0; b->states[s].kind == kind && p < b->states[s].n_parts; p++)
                 bytes += (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width *
                          dtype_block_bytes(b->states[s].format);
     }
@@ -148,7 +149,10 @@ void instance_show(const Instance *in, Str *out)
     str_addf(out, "\n  weights   %llu parameters, %llu bytes as stored\n", (unsigned long long)size.params,
              (unsigned long long)size.bytes);
     str_addf(out, "  kv        %s, %llu bytes a token\n", dtype_name(in->kv_format),
-             (unsigned long long)kv_bytes_per_token(in));
+             (unsigned long long)state_bytes(in, STATE_PAGED));
+    if (state_bytes(in, STATE_RECURRENT) > 0)
+        str_addf(out, "  states    f32, %llu bytes a sequence\n",
+                 (unsigned long long)state_bytes(in, STATE_RECURRENT));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         str_addf(out, "  rope %-4u %s, %u elements of a head, theta %.9g%s%s\n", i, rope_kinds[in->ropes[i].kind],
                  in->ropes[i].dims, in->ropes[i].theta, in->ropes[i].factors_tensor ? ", divided by " : "",
@@ -242,6 +246,7 @@ static json_t *json_block(const InstanceBlock *b)
         json_t *one = json_object(), *parts = json_array();
 
         put(one, "name", json_string(b->states[i].name));
+        put(one, "kind", json_string(b->states[i].kind == STATE_PAGED ? "paged" : "recurrent"));
         put(one, "format", json_string(dtype_name(b->states[i].format)));
         for (uint32_t p = 0; p < b->states[i].n_parts; p++)
             json_array_append_new(parts, json_pack("{s:s, s:i, s:i}", "name", b->states[i].parts[p].name, "heads",
@@ -311,7 +316,8 @@ json_t *instance_json(const Instance *in)
     put(o, "parameters", json_integer((json_int_t)size.params));
     put(o, "weight_bytes", json_integer((json_int_t)size.bytes));
     put(o, "kv_format", json_string(dtype_name(in->kv_format)));
-    put(o, "kv_bytes_per_token", json_integer((json_int_t)kv_bytes_per_token(in)));
+    put(o, "kv_bytes_per_token", json_integer((json_int_t)state_bytes(in, STATE_PAGED)));
+    put(o, "state_bytes_per_sequence", json_integer((json_int_t)state_bytes(in, STATE_RECURRENT)));
     put(o, "not_read", json_unread(in));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         json_array_append_new(ropes, json_rope(&in->ropes[i]));

@@ -44,6 +44,7 @@ typedef struct LoadOptions {
     bool tokenizer;    /* with LOAD_MODEL and LOAD_STORE: text, too */
     bool text_if_any;  /* the same, where the checkpoint has a tokenizer at all */
     bool quiet;        /* warnings and errors only, unless the lever says otherwise */
+    bool exact_kv;     /* KV in f32, unless the lever says otherwise */
     bool any_class;    /* --hardware may name a class that the binary has no kernels for; LOAD_CIRCUIT only */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */

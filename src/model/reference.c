@@ -3,6 +3,7 @@
  * Values live in one array of doubles per edge, freed with the block. Weights are read and decoded at each use, a row at a time from
  * one whole-tensor buffer: slow, small and independent of every layout. KV is kept in double for every token so far. */
 #include "model/reference.h"
+#include "core/numeric.h"
 #include "model/binding.h"
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
@@ -411,6 +412,13 @@ done:
     return st;
 }
 
+/* What the instance's format keeps of a state's values. */
+static void keep(const Reference *r, double *values, size_t n)
+{
+    for (size_t i = 0; r->in->kv_format == DT_BF16 && i < n; i++)
+        values[i] = (double)bf16_to_f32(f32_to_bf16((float)values[i]));
+}
+
 /* The latent and the key's rope part of each row, side by side. */
 static void run_latent_write(const Reference *r, const InstanceNode *n, KvArray *kv, uint32_t rows, const double *x,
                              const double *rope)
@@ -418,6 +426,7 @@ static void run_latent_write(const Reference *r, const InstanceNode *n, KvArray 
     uint32_t latent = (uint32_t)node_param(n, "latent_dim"), rest = (uint32_t)node_param(n, "rope_dim");
 
     ref_concat(kv->k + (size_t)r->len * kv->k_row, x, rope, rows * latent, rows * rest, rows);
+    keep(r, kv->k + (size_t)r->len * kv->k_row, (size_t)rows * kv->k_row);
 }
 
 static Status run_mla(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
@@ -490,6 +499,8 @@ static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBindi
     case OP_KV_WRITE:
         memcpy(kv->k + (size_t)r->len * kv->k_row, x, sizeof(double) * rows * kv->k_row);
         memcpy(kv->v + (size_t)r->len * kv->v_row, x1, sizeof(double) * rows * kv->v_row);
+        keep(r, kv->k + (size_t)r->len * kv->k_row, (size_t)rows * kv->k_row);
+        keep(r, kv->v + (size_t)r->len * kv->v_row, (size_t)rows * kv->v_row);
         return ST_OK;
     case OP_PAGED_ATTENTION:
         return run_attention(r, b, bind, n, kv, rows, x, y, err);

@@ -25,16 +25,29 @@ static Kernels *tree_class(Embedded *e)
 
 static void tree__every_checkpoint_is_planned_in_every_step_shape(void **state)
 {
-    static const char *const names[] = {
-        "llama",           "llama3-rope",       "mistral",         "qwen2",
-        "qwen3",           "qwen3-yarn",        "smollm2-135m",    "llama-3.1-8b",
-        "qwen3-8b",        "f32-llama.gguf",    "q4_1-llama.gguf", "q8_0-llama3rope.gguf",
-        "q8_0-qwen3.gguf", "smollm2-q4_1.gguf", "granite",         "olmoe",
-        "gemma3",          "qwen3_moe",         "glm4_moe",        "minimax_m2",
-        "gpt_oss",         "granite-3.3-2b",    "olmoe-1b-7b",     "gemma-3-270m",
-        "gemma-3-4b",      "qwen3-30b-a3b",     "glm-4.5-air",     "minimax-m2",
-        "gpt-oss-20b",     "granite.gguf",      "olmoe.gguf",      "qwen3moe.gguf",
-        "gemma3.gguf",     "glm4moe.gguf",      "minimax-m2.gguf", "gpt-oss.gguf"};
+    static const char *const names[] = {"llama",           "llama3-rope",
+                                        "mistral",         "qwen2",
+                                        "qwen3",           "qwen3-yarn",
+                                        "smollm2-135m",    "llama-3.1-8b",
+                                        "qwen3-8b",        "f32-llama.gguf",
+                                        "q4_1-llama.gguf", "q8_0-llama3rope.gguf",
+                                        "q8_0-qwen3.gguf", "smollm2-q4_1.gguf",
+                                        "granite",         "olmoe",
+                                        "gemma3",          "qwen3_moe",
+                                        "glm4_moe",        "minimax_m2",
+                                        "gpt_oss",         "granite-3.3-2b",
+                                        "olmoe-1b-7b",     "gemma-3-270m",
+                                        "gemma-3-4b",      "qwen3-30b-a3b",
+                                        "glm-4.5-air",     "minimax-m2",
+                                        "gpt-oss-20b",     "granite.gguf",
+                                        "olmoe.gguf",      "qwen3moe.gguf",
+                                        "gemma3.gguf",     "glm4moe.gguf",
+                                        "minimax-m2.gguf", "gpt-oss.gguf",
+                                        "qwen3_next",      "qwen3_5",
+                                        "qwen3_5_moe",     "nemotron_h",
+                                        "deepseek_v3",     "qwen3-next-80b-a3b",
+                                        "qwen3.5-35b-a3b", "qwen3.5-4b",
+                                        "nemotron-h",      "deepseek-v3"};
     static Embedded e;
     CircuitLibrary *lib = fixture_library();
     Kernels *k = tree_class(&e);

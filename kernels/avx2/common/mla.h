@@ -13,6 +13,7 @@
  * weights; V_h by lanes again. */
 #ifndef METRALE_MLA_H
 #define METRALE_MLA_H
+#include "codes.h"
 #include "kernel_abi.h"
 #include "kv.h"
 #include "simd.h"
@@ -52,7 +53,7 @@ INLINE int left(int c, int width)
 }
 
 /* Elements c .. c + n - 1 of a stored row of k. */
-typedef enum { ROWS_F32, ROWS_F16, ROWS_BF16, ROWS_Q8_0 } RowFormat;
+typedef enum { ROWS_F32, ROWS_F16, ROWS_BF16, ROWS_Q8_0, ROWS_FP8_128 } RowFormat;
 
 INLINE v16 row_lanes(const RowFormat f, const uint8_t *w, size_t row, int k, int c, int n)
 {
@@ -65,6 +66,15 @@ INLINE v16 row_lanes(const RowFormat f, const uint8_t *w, size_t row, int k, int
             q[i] = (float)(int8_t)block[2 + c % 32 + i];
         v_store(scale, v_load_f16(d));
         return v_mul(lanes(q, n), v_set1(scale[0]));
+    }
+    if (f == ROWS_FP8_128) { /* a scale for each 128 of k, then the codes */
+        const size_t spans = ((size_t)k + 127) / 128;
+        const uint8_t *p = w + row * (spans * 4 + (size_t)k);
+        uint8_t q[16] = {0};
+        float d;
+        memcpy(&d, p + (size_t)(c / 128) * 4, 4);
+        memcpy(q, p + spans * 4 + c, (size_t)n);
+        return v_mul(v_mul(v_load_e4m3(q), v_set1(256.0f)), v_set1(d));
     }
     if (f == ROWS_F32)
         return lanes((const float *)(const void *)w + row * (size_t)k + c, n);

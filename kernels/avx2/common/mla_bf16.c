@@ -22,3 +22,7 @@ KERNEL(mla_attention_q8_0_bf16)
 {
     mla_attention(ROWS_Q8_0, a, b);
 }
+KERNEL(mla_attention_fp8_128_bf16)
+{
+    mla_attention(ROWS_FP8_128, a, b);
+}
