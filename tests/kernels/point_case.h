@@ -1,11 +1,8 @@
-/* point_case.h - one rule of a target on one shape: a block with exactly the rule's pattern, random inputs,
- * weights laid out as
- * the family wants them, KV pools, step tables, and what the reference functions make of it. No kernel has a name
- * here:
+/* point_case.h - one rule of a target on one shape: a block with exactly the rule's pattern, random inputs, weights laid out as
+ * the family wants them, KV pools, step tables, and what the reference functions make of it. No kernel has a name here:
  * everything follows from the rule, so that a family added to FAMILIES.toml is tested without a line of C.
  *
- * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads'
- * widths; what a
+ * Widths. Variables that an op ties to one width share it (union-find). Attention's operands have the heads' widths; what a
  * matrix or a block format reads along k is a multiple of the block, at least 32; the rest is odd on purpose.
  *
  * Owns: its arena.   Thread: one. */
@@ -16,6 +13,7 @@
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
 #include "model/rope_table.h"
+#include "random_rows.h"
 #include "weights/decode.h"
 #include "weights/layout.h"
 #include <math.h>
@@ -100,8 +98,7 @@ static void *case_alloc(PointCase *c, size_t n, size_t size)
     return p;
 }
 
-/* ---- widths
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- widths ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t group_of(const uint32_t *parent, uint32_t v)
 {
@@ -298,8 +295,7 @@ static void case_widths(PointCase *c)
         c->edges[v].width = width[group_of(parent, v)];
 }
 
-/* ---- nodes
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
 {
@@ -423,8 +419,7 @@ static void case_formats(PointCase *c)
     }
 }
 
-/* ---- contents
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t case_row_bytes(const PointCase *c, uint32_t edge)
 {
@@ -587,7 +582,8 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     c->laid[at] = case_alloc(c, experts * laid, 1);
     rows = layout_rows(layout);
     for (uint32_t e = 0; e < experts; e++) {
-        random_stored(stored, n * k, raw);
+        if (!random_rows(stored, n, k, raw, case_random))
+            random_stored(stored, n * k, raw);
         for (uint64_t r = 0; r < n; r++)
             assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + (e * n + r) * k));
         for (uint64_t r = 0; r < n; r += rows)
@@ -640,8 +636,7 @@ static void case_weights(PointCase *c)
     }
 }
 
-/* ---- the step and its state
- * --------------------------------------------------------------------------------------- */
+/* ---- the step and its state --------------------------------------------------------------------------------------- */
 
 static void case_step(PointCase *c)
 {
@@ -684,8 +679,7 @@ static void case_step(PointCase *c)
                       c->positions[r] % 16;
 }
 
-/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V
- * [block][n_kv_heads][16][head_dim]. */
+/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V [block][n_kv_heads][16][head_dim]. */
 static size_t pool_at(const PointCase *c, int part, int32_t slot, uint32_t h, uint32_t d)
 {
     size_t head = ((size_t)(slot / 16) * c->shape->n_kv + h) * c->shape->head_dim * 16, t = (size_t)slot % 16;
@@ -882,8 +876,7 @@ static uint32_t case_edge_rows(const PointCase *c, uint32_t edge)
     return maker >= 0 && c->nodes[maker].op->on_outputs ? c->shape->outs : c->shape->rows;
 }
 
-/* ---- the reference
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the reference ------------------------------------------------------------------------------------------------ */
 
 static double *case_at(const PointCase *c, uint32_t edge, uint32_t row)
 {

@@ -1,14 +1,10 @@
-/* test_points.c - every point of every family and rule of every CPU target, on every shape of point_case.h that it
- * holds:
+/* test_points.c - every point of every family and rule of every CPU target, on every shape of point_case.h that it holds:
  * against the reference functions, and for equal bits wherever equal bits are promised. Nothing here names a kernel.
  *
- * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit
- * roundoff
- * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632
- * terms of
+ * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit roundoff
+ * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632 terms of
  * which random signs cancel all but about sqrt(n) / n, so that relative L2 of a row stays near u * sqrt(n), 2.4e-6;
- * 1e-5 leaves room for exp and for sums that cancel more than most. Formats i8/32 and pools are rounded the same
- * way on both
+ * 1e-5 leaves room for exp and for sums that cancel more than most. Formats i8/32 and pools are rounded the same way on both
  * sides and must be equal. */
 #include "point_case.h"
 
@@ -19,11 +15,9 @@ static const double BOUND = 1e-5;
 
 enum { MAX_SEEN = 4096, GUARD = 64 };
 
-/* ---- running a match
- * ---------------------------------------------------------------------------------------------- */
+/* ---- running a match ---------------------------------------------------------------------------------------------- */
 
-/* Device memory of one run. Edges lie in one arena with GUARD bytes behind each; all bytes that nobody owns are
- * 0xff, which
+/* Device memory of one run. Edges lie in one arena with GUARD bytes behind each; all bytes that nobody owns are 0xff, which
  * is also what outputs hold before a run: NaN. */
 typedef struct Memory {
     uint64_t at[RULE_MAX_VARS], capacity, workspace_at;
@@ -216,8 +210,7 @@ static StepInput whole_step(const PointCase *c)
                        c->row_seq, c->seq_start, c->table, c->out_rows, c->state_slots};
 }
 
-/* ---- every point
- * -------------------------------------------------------------------------------------------------- */
+/* ---- every point -------------------------------------------------------------------------------------------------- */
 
 /* A point that a test visits: the rule alone, with this point as its family's only one. */
 typedef struct Visit {
@@ -361,8 +354,7 @@ static void assert_same(const Visit *v, const PointCase *c, const Match *match, 
             fail_msg("%s: %s gives other bits in the pool of part %d", where(v, c), what, part);
 }
 
-/* ---- against the reference
- * ---------------------------------------------------------------------------------------- */
+/* ---- against the reference ---------------------------------------------------------------------------------------- */
 
 /* The states that the reference ended with are in c->kv[0]; slots of nobody are as they were. */
 static void check_states(const Visit *v, const PointCase *c, const Memory *m)
@@ -431,8 +423,7 @@ static void points__agree_with_the_reference(void **state)
     each_point(RUN_BACKEND, check_reference);
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
 
 static void check_bounds(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
 {
@@ -493,8 +484,7 @@ static void points__may_write_over_the_inputs_they_name(void **state)
     each_point(RUN_BACKEND, check_in_place);
 }
 
-/* ---- equal bits
- * --------------------------------------------------------------------------------------------------- */
+/* ---- equal bits --------------------------------------------------------------------------------------------------- */
 
 /* Output row of the batch that input row r gives in this edge, or -1. */
 static int32_t row_in(const PointCase *c, uint32_t edge, uint32_t r)
@@ -644,8 +634,7 @@ static void rules__fused_ones_give_the_bits_of_their_ops(void **state)
     each_point(RUN_BACKEND, check_fused);
 }
 
-/* ---- classes
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- classes ------------------------------------------------------------------------------------------------------ */
 
 static void classes__that_cannot_run_here_are_named(void **state)
 {
