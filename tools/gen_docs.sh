@@ -7,8 +7,9 @@
 #   commands   docs/src/cli.md       what METRALE says of itself with --help
 #   settings   docs/src/settings.md  the table of src/cli/levers.h
 #   defaults   docs/src/settings.md  [defaults] of each kernels/<hw>/HARDWARE.toml
-#   models     docs/src/models.md    circuits/<arch>.config.toml [match]
-#   formats    docs/src/models.md    the families of the op linear on the baseline CPU class
+#   models     docs/src/models.md    circuits/<arch>.config.toml [match], and what circuits/<arch>.toml says of itself
+#   formats    docs/src/formats.md   the weight formats of src/core/dtype.h, and which ops have families for them
+#   numerics   docs/src/formats.md   the families of the op linear on the baseline CPU class
 #   ops        docs/src/models.md    ops that the families of each FAMILIES.toml compute
 #
 # Without --check the pages are rewritten in place. With it nothing is written: a page that would change is named, and the
@@ -116,13 +117,18 @@ list() {
     sed -n "s/^$1 *= *\[\(.*\)\].*/\1/p" "$2" | head -n 1 | sed 's/"/`/g'
 }
 
+# about FILE: the comment at its top, on one line
+about() {
+    sed -n '/^#/!q; s/^# *//p' "$1" | tr '\n' ' ' | sed 's/ *$//; s/|/\\|/g'
+}
+
 gen_models() {
-    echo '| Circuit | `model_type` in config.json | `general.architecture` in GGUF |'
-    echo '|---|---|---|'
+    echo '| Circuit | `model_type` in config.json | `general.architecture` in GGUF | What it is |'
+    echo '|---|---|---|---|'
     for file in "$root"/circuits/*.config.toml; do
         arch=$(basename "$file" .config.toml)
         gguf=$(list gguf_arch "$file")
-        echo "| \`$arch\` | $(list model_type "$file") | ${gguf:-none of its own} |"
+        echo "| \`$arch\` | $(list model_type "$file") | ${gguf:-none of its own} | $(about "$root/circuits/$arch.toml") |"
     done
 }
 
@@ -144,7 +150,35 @@ families() {
         END { if (op == want) print weight "\t" input "\t" numerics }' want="$1" "$2"
 }
 
+# Integers, bytes, scales and activations are no formats of weights by themselves.
 gen_formats() {
+    echo '| Format | Bits a weight | Block | GGUF | Ops with a family on `avx2` |'
+    echo '|---|---|---|---|---|'
+    for op in linear expert_linear lm_head embed; do
+        families "$op" "$root/kernels/avx2/common/FAMILIES.toml" | cut -f 1 | sort -u | sed "s/\$/	\`$op\`/"
+    done >"$tmp/ops"
+    grep -oE '"[A-Z0-9_]+", [0-9]+, [0-9]+, DT_[A-Z0-9_]+' "$root/src/weights/ggml_type.c" |
+        sed 's/^"\([^"]*\)".* DT_\(.*\)/\2	\1/' >"$tmp/gguf"
+    sed -n 's/^ *X(\([A-Z0-9_]*\), "\([^"]*\)", \([0-9]*\), \([0-9]*\)).*/\1	\2	\3	\4/p' "$root/src/core/dtype.h" |
+        awk -F '\t' -v ops="$tmp/ops" -v gguf="$tmp/gguf" '
+            BEGIN {
+                while ((getline line < ops) > 0) {
+                    split(line, f, "\t")
+                    has[f[1]] = has[f[1]] (has[f[1]] == "" ? "" : " ") f[2]
+                }
+                while ((getline line < gguf) > 0) {
+                    split(line, f, "\t")
+                    type[f[1]] = f[2]
+                }
+            }
+            $2 ~ /^[iue][0-9]/ { next }
+            {
+                printf "| `%s` | %.4g | %s | %s | %s |\n", $2, 8 * $4 / $3, $3 == 1 ? "" : $3 " in " $4 " bytes",
+                    $1 in type ? "`" type[$1] "`" : "", $2 in has ? has[$2] : "none: `--reference` only"
+            }'
+}
+
+gen_numerics() {
     echo '| Weight format | Activations that enter | What is computed |'
     echo '|---|---|---|'
     families linear "$root/kernels/avx2/common/FAMILIES.toml" |
@@ -197,5 +231,6 @@ stale=0
 fill README.md status
 fill docs/src/cli.md commands
 fill docs/src/settings.md settings defaults
-fill docs/src/models.md models formats ops
+fill docs/src/models.md models ops
+fill docs/src/formats.md formats numerics
 exit "$stale"

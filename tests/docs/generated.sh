@@ -38,7 +38,21 @@ EOF
     mkdir -p good/docs/src bin
     printf '#!/bin/sh\n[ $# = 1 ] && echo "  one  the one" && exit\necho "help of $1"\n' >bin/metrale
     chmod +x bin/metrale
-    for part in cli:commands settings:settings settings:defaults models:models models:formats models:ops; do
+    plant good/circuits/new.toml <<'EOF'
+# The new one:
+# unlike the old.
+stem = ["embed"]
+EOF
+    plant good/src/core/dtype.h <<'EOF'
+    X(W9, "w9", 32, 36) \
+    X(W3, "w3", 1, 4) \
+    X(I32, "i32", 1, 4)
+EOF
+    plant good/src/weights/ggml_type.c <<'EOF'
+    [0] = {"Q9", 32, 36, DT_W9}, [1] = {"OLD", 0, 0, DT_NONE},
+EOF
+    for part in cli:commands settings:settings settings:defaults models:models models:ops formats:formats \
+        formats:numerics; do
         printf '<!-- begin generated: %s -->\nold\n<!-- end generated -->\nprose\n' "${part#*:}" \
             >>"good/docs/src/${part%%:*}.md"
     done
@@ -52,9 +66,12 @@ EOF
     grep -qF '| `--a-b` | `METRALE_A_B` | `7` | 1 to 1024 | how (many), of it |' good/docs/src/settings.md
     grep -qF '| `--c` | `METRALE_C` | `x` | x, y | which |' good/docs/src/settings.md
     grep -qF '| `k` | `a_b = 3` |' good/docs/src/settings.md
-    grep -qF '| `new` | `newer`, `newest` | none of its own |' good/docs/src/models.md
-    grep -qF '| `w9` | `f32` | exact |' good/docs/src/models.md
-    [ "$(grep -c prose good/docs/src/models.md)" -eq 3 ]
+    grep -qF '| `new` | `newer`, `newest` | none of its own | The new one: unlike the old. |' good/docs/src/models.md
+    grep -qF '| `w9` | `f32` | exact |' good/docs/src/formats.md
+    grep -qF '| `w9` | 9 | 32 in 36 bytes | `Q9` | `linear` |' good/docs/src/formats.md
+    grep -qF '| `w3` | 32 |  |  | none: `--reference` only |' good/docs/src/formats.md
+    [ "$(grep -c i32 good/docs/src/formats.md)" -eq 0 ]
+    [ "$(grep -c prose good/docs/src/models.md)" -eq 2 ]
     echo 'changed' >>good/src/cli/levers.h
     sed -i 's/"7"/"8"/' good/src/cli/levers.h
     expect_fault 'settings.md: is not what the code says' good bin
