@@ -1,8 +1,8 @@
 /* report.h - what hardware classes offer, and what a model needs of them.
  *
- * It is read from the TOML files that the build embedded, all of them, so that a class can be spoken of whose kernels this
- * binary does not hold. A report is a JSON object (the caller owns it); its text is written from that object, so that
- * neither can know more than the other.
+ * It is read from the TOML files that the build embedded, all of them, so that a class can be spoken of whose kernels
+ * this binary does not hold. A report is a JSON object (the caller owns it); its text is written from that object, so
+ * that neither can know more than the other.
  *
  * Pure.   Thread: one caller; Classes is immutable once made. */
 #ifndef METRALE_CIRCUIT_REPORT_H
@@ -44,8 +44,8 @@ typedef struct ReportNeed {
     bool batch_invariant;
 } ReportNeed;
 
-/* Every op, format and shape of the model's plans that no family of the class covers. *open: is there any? A model that no
- * target of the class serves is held against what all targets of the class have in common. */
+/* Every op, format and shape of the model's plans that no family of the class covers. *open: is there any? A model
+ * that no target of the class serves is held against what all targets of the class have in common. */
 Status report_gap(json_t **out, bool *open, const Classes *c, const ReportClass *hw, const ReportNeed *need, Err *err);
 void report_gap_text(const json_t *report, Str *out);
 
@@ -61,14 +61,14 @@ typedef struct ReportLines {
     uint64_t lines;
 } ReportLines;
 
-/* The blueprint of families: by op and format, with points, the share of points that cite a measurement, and what is left
- * unshared. hw NULL: all classes. lines may be NULL. */
+/* The blueprint of families: by op and format, with points, the share of points that cite a measurement, and what is
+ * left unshared. hw NULL: all classes. lines may be NULL. */
 Status report_lkb(json_t **out, const Classes *c, const ReportClass *hw, const ReportLines *lines, size_t n_lines,
                   Err *err);
 void report_lkb_text(const json_t *report, Str *out);
 
-/* Each kind of weight of a plan: how it is stored, how the device has it, in which format activations meet it, how sums are
- * made, and bytes. device_bytes: of one slot in a layout; false when it cannot be laid out so. */
+/* Each kind of weight of a plan: how it is stored, how the device has it, in which format activations meet it, how
+ * sums are made, and bytes. device_bytes: of one slot in a layout; false when it cannot be laid out so. */
 typedef bool (*ReportDeviceBytes)(const InstanceWeight *w, const char *layout, uint64_t *bytes);
 Status report_precision(json_t **out, const Plan *p, ReportDeviceBytes device_bytes, Err *err);
 void report_precision_text(const json_t *report, Str *out);

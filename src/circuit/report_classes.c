@@ -1,7 +1,7 @@
 /* report_classes.c - every class of kernels/ as its TOML files describe it, and what the reports share.
  *
- * Targets are put together by the rule that the build driver follows (a model's own leaf, own common/, then the parent's),
- * but of directories that hold TOML files, which every leaf and every common/ does. */
+ * Targets are put together by the rule that the build driver follows (a model's own leaf, own common/, then the
+ * parent's), but of directories that hold TOML files, which every leaf and every common/ does. */
 #include "circuit/report_parts.h"
 #include "circuit/target.h"
 #include "core/toml.h"
@@ -353,7 +353,7 @@ Status classes_find(const Classes *c, const char *name, const ReportClass **out,
     return ST_INVALID;
 }
 
-/* ---- shared by the reports ----------------------------------------------------------------------------------------- */
+/* ---- shared by the reports --------------------------------------------------------------------------------------- */
 
 Status report_families(FamilySet **out, const KernelTarget **target, Str *why, const Classes *c, const ReportClass *hw,
                        const Instance *in, Err *err)

@@ -1,5 +1,5 @@
-/* report_lkb.c - the blueprint: every family of every class by op and format, how many points it has, which of them cite a
- * measurement, and what each class keeps to itself (families of its own, files that shadow others). */
+/* report_lkb.c - the blueprint: every family of every class by op and format, how many points it has, which of them
+ * cite a measurement, and what each class keeps to itself (families of its own, files that shadow others). */
 #include "circuit/report_parts.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* report_precision.c - in which precision a plan computes with each kind of weight. A kind is a slot's name with all that
- * is said of it: layers that keep it alike share a line. */
+/* report_precision.c - in which precision a plan computes with each kind of weight. A kind is a slot's name with all
+ * that is said of it: layers that keep it alike share a line. */
 #include "circuit/report_parts.h"
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* cmd_check.c - `metrale check`: is this checkpoint whole, and would it run?
  *
- * Everything that a start does but for the device: metadata, tokenizer, circuit, target, all plans, the memory they need,
- * and every tensor through the loader's own checks, in staging memory only. So a checkpoint that passes loads, and one
- * that does not says here what a start would say. */
+ * Everything that a start does but for the device: metadata, tokenizer, circuit, target, all plans, the memory they
+ * need, and every tensor through the loader's own checks, in staging memory only. So a checkpoint that passes loads,
+ * and one that does not says here what a start would say. */
 #include "cli/cli.h"
 #include "cli/loader.h"
 #include "cli/plans.h"

@@ -183,7 +183,7 @@ static Status diff(const Args *a, const Loaded *l, Loaded *other, bool *differ, 
     return st;
 }
 
-/* ---- what a class in this binary does --------------------------------------------------------------------------------- */
+/* ---- what a class in this binary does ---------------------------------------------------------------------------- */
 
 static Status options_of(const Args *a, const Loaded *l, ModelOptions *out, Err *err)
 {
@@ -293,9 +293,9 @@ done:
     return st;
 }
 
-/* ---- what the classes of the tree have ------------------------------------------------------------------------------ */
+/* ---- what the classes of the tree have --------------------------------------------------------------------------- */
 
-/* The class of --hardware or METRALE_HARDWARE, which may be one that this binary has no kernels for; NULL: not given. */
+/* The class of --hardware or METRALE_HARDWARE, also one that this binary has no kernels for; NULL: not given. */
 static Status named_class(const Args *a, const Classes *c, const ReportClass **out, Err *err)
 {
     const char *name = lever_text(&a->levers, LEVER_HARDWARE);
@@ -417,7 +417,7 @@ done:
     return st;
 }
 
-/* ---- the command --------------------------------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static Status with_families(Loaded *l, Err *err)
 {

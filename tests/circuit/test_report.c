@@ -89,7 +89,7 @@ static json_t *gap(const Classes *c, const Model *m, bool *open)
     return j;
 }
 
-/* ---- gap ---------------------------------------------------------------------------------------------------------- */
+/* ---- gap --------------------------------------------------------------------------------------------------------- */
 
 static void gap__lists_each_op_that_nothing_covers_with_all_its_rows_shapes_and_nodes(void **state)
 {
@@ -142,7 +142,8 @@ static void gap__sees_rows_that_no_point_holds_and_formats_that_no_family_reads(
     fix_kernels_free(k);
 }
 
-/* gate and up each have a family with silu_mul in it, and none alone: each node has a match, and all together have none. */
+/* gate and up each have a family with silu_mul in it, and none alone: each node has a match, and all together have
+ * none. */
 #define F_LINEAR_RULED(id, args)                                                                                       \
     "[[family]]\nid = \"" id                                                                                           \
     "\"\nformats = { \"l.weight\" = \"q4_1\" }\nlayout = \"n16\"\nargs = [\"y\", \"x\", " args                         \
@@ -217,7 +218,7 @@ static void gap__without_a_target_asks_what_the_class_has_in_common(void **state
     fix_kernels_free(k);
 }
 
-/* ---- classes, venn, lkb --------------------------------------------------------------------------------------------- */
+/* ---- classes, venn, lkb ------------------------------------------------------------------------------------------ */
 
 /* cpu2 inherits cpu1, has norm_f anew and norm_g beside it, and shadows two files. */
 static Kernels *two_classes(void)
@@ -354,7 +355,7 @@ static void lkb__counts_points_measurements_and_what_is_not_shared(void **state)
     fix_kernels_free(k);
 }
 
-/* ---- precision ------------------------------------------------------------------------------------------------------- */
+/* ---- precision --------------------------------------------------------------------------------------------------- */
 
 static bool twice(const InstanceWeight *w, const char *layout, uint64_t *bytes)
 {

@@ -1,5 +1,6 @@
-/* test_check.c - `metrale check` over tests/data/broken: 74 checkpoints that are each wrong in one way, and the same ones
- * unharmed. Each command runs in a process of its own, whose exit status, output, memory and time are those of a user. */
+/* test_check.c - `metrale check` over tests/data/broken: 74 checkpoints that are each wrong in one way, and the same
+ * ones unharmed. Each command runs in a process of its own, whose exit status, output, memory and time are those of a
+ * user. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "core/str.h"

@@ -1,5 +1,5 @@
-/* test_circuit.c - `metrale circuit` and `metrale template` as they are typed: output, JSON, exit status. What the reports
- * say is tested in tests/circuit. */
+/* test_circuit.c - `metrale circuit` and `metrale template` as they are typed: output, JSON, exit status. What the
+ * reports say is tested in tests/circuit. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "support/tree.h"
@@ -154,7 +154,7 @@ static void memory__is_the_sum_of_its_parts(void **state)
     json_decref(j);
 }
 
-/* ---- template ------------------------------------------------------------------------------------------------------- */
+/* ---- template ---------------------------------------------------------------------------------------------------- */
 
 #define CHAT TREE "/chat"
 
