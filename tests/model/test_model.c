@@ -22,7 +22,7 @@ static void one_sequence(OneStep *s, uint32_t n)
     for (int i = 0; i < 4; i++)
         s->table[i] = i;
     s->start[1] = (int32_t)n;
-    s->in = (StepInput){n, 1, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs};
+    s->in = (StepInput){n, 1, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs, NULL};
 }
 
 static void model__allocates_what_it_predicted(void **state)
