@@ -143,7 +143,7 @@ static void config_map__numbers_that_do_not_fit_each_other_are_refused(void **st
             TEXTS("n_heads = 3", "n_kv_heads = 2", "multiple"));
     refused("{'num_key_value_heads': 8}", ST_FORMAT, TEXTS("n_kv_heads = 8", "n_heads = 4"));
     refused("{'head_dim': 15}", ST_INVALID, TEXTS("config.json: rope rotates 15 elements", "even"));
-    refused("{'head_dim': 1073741824}", ST_FORMAT, TEXTS("n_heads * head_dim is 4294967296"));
+    refused("{'head_dim': 1073741824}", ST_FORMAT, TEXTS("n_heads * head_dim * (1 + output_gate) is 4294967296"));
 }
 
 static void config_map__what_the_circuit_cannot_do_is_refused_with_a_reason(void **state)

@@ -119,6 +119,19 @@ static void json__brackets_in_strings_are_no_depth(void **state)
     json_decref(v);
 }
 
+static void json__infinity_outside_of_strings_is_a_number(void **state)
+{
+    (void)state;
+    json_t *v = parse_ok("{\"Infinity\": [0.0, Infinity, -Infinity, \"an \\\" Infinity\"]}");
+    const json_t *list = json_object_get(v, "Infinity");
+    assert_true(json_real_value(json_array_get(list, 1)) == 1.79e308);
+    assert_true(json_real_value(json_array_get(list, 2)) == -1.79e308);
+    assert_string_equal(json_string_value(json_array_get(list, 3)), "an \" Infinity");
+    json_decref(v);
+    refused_at("[NaN]", 5, "t.json:1:");
+    refused_at("[Infinit]", 9, "t.json:1:");
+}
+
 static void json_at__follows_object_keys(void **state)
 {
     (void)state;
@@ -144,6 +157,7 @@ int main(void)
         cmocka_unit_test(json__depth_512_is_read_and_513_is_refused),
         cmocka_unit_test(json__depth_10000_is_refused_without_recursion),
         cmocka_unit_test(json__brackets_in_strings_are_no_depth),
+        cmocka_unit_test(json__infinity_outside_of_strings_is_a_number),
         cmocka_unit_test(json_at__follows_object_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

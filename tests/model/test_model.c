@@ -34,13 +34,55 @@ static void model__allocates_what_it_predicted(void **state)
     OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
     const MemoryPlan *p = model_memory(m.model);
     assert_int_equal(gpu_mock_bytes(mock), p->total);
-    assert_int_equal(p->total, p->weights + p->kv + p->activations + p->tables + p->inputs);
+    assert_int_equal(p->total, p->weights + p->kv + p->states + p->activations + p->tables + p->inputs);
+    assert_int_equal(p->states, 0);
     /* 2 layers x (k, v) x 2 heads of 32 x bf16 = 512 bytes a token */
     assert_int_equal(p->kv_block_bytes, 512 * 16);
     assert_int_equal(p->kv, p->kv_block_bytes * options.kv_blocks);
     model_free(m.model);
     m.model = NULL;
     assert_int_equal(gpu_mock_bytes(mock), 0);
+    close_model(&m);
+}
+
+/* Three layers with a convolution of 3 x 256 and 4 heads of 32 x 32, one with k and v of 2 heads of 32 elements in bf16. */
+static void model__keeps_a_recurrent_state_for_each_sequence(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/qwen3_5", "avx2", DT_BF16, &options, mock);
+    const MemoryPlan *p = model_memory(m.model);
+    assert_int_equal(gpu_mock_bytes(mock), p->total);
+    assert_int_equal(p->state_bytes, 3 * 4 * (3 * 256 + 4 * 32 * 32));
+    assert_int_equal(p->states, p->state_bytes * options.max_seqs);
+    assert_int_equal(p->kv_block_bytes, 2 * 2 * 32 * 2 * 16);
+    close_model(&m);
+}
+
+static void model__refuses_state_slots_that_it_does_not_have(void **state)
+{
+    static const int32_t bad[] = {-1, 4};
+    (void)state;
+    GpuBackend *mock;
+    int32_t slot = 3;
+    OneStep s;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/qwen3_5", "avx2", DT_BF16, &options, mock);
+    float *logits = malloc(sizeof(float) * model_vocab(m.model));
+
+    one_sequence(&s, 1);
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID); /* none given */
+    for (int i = 0; i < 2; i++) {
+        s.in.state_slots = &bad[i];
+        assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID);
+        assert_non_null(strstr(e.msg, "state slot"));
+    }
+    s.in.state_slots = &slot;
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    free(logits);
     close_model(&m);
 }
 
@@ -229,6 +271,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model__allocates_what_it_predicted),
+        cmocka_unit_test(model__keeps_a_recurrent_state_for_each_sequence),
+        cmocka_unit_test(model__refuses_state_slots_that_it_does_not_have),
         cmocka_unit_test(model__a_decode_step_launches_the_decode_plan_for_every_layer),
         cmocka_unit_test(model__a_step_without_outputs_does_not_run_the_head),
         cmocka_unit_test(model__refuses_a_step_that_would_reach_outside),
