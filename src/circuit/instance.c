@@ -169,9 +169,9 @@ static Status check_parts(const Build *b, const InstanceBinding *bind, const Ins
     if (bind->order == ROWS_ROPE_INTERLEAVED && rows % bind->head_dim != 0)
         return err_set(b->err, ST_FORMAT, "%s: the %llu rows of tensor %s are no whole heads of %u", b->src->name,
                        (unsigned long long)rows, bind->tensor, bind->head_dim);
-    if (bind->flat && (!w->vector || w->experts || bind->of))
+    if (bind->flat && (w->experts || bind->of))
         return err_set(b->err, ST_FORMAT,
-                       "%s: weight %s is no whole vector, so it cannot be flat; correct the weight map", b->src->name,
+                       "%s: weight %s is no whole tensor, so it cannot be flat; correct the weight map", b->src->name,
                        w->name);
     if (bind->columns && w->vector)
         return err_set(b->err, ST_FORMAT, "%s: weight %s is a vector, which has no columns; correct the weight map",
@@ -217,7 +217,7 @@ static Status check_tensor(Build *b, const CircuitSlot *slot, const InstanceBind
         if (b->src->find != NULL) {
             if (!b->src->find(b->src->ctx, one.tensor, &got))
                 return err_set(b->err, ST_NOTFOUND, "%s: tensor %s is missing", b->src->name, one.tensor);
-            same = bind->flat ? elements(&got) == w->k : got.n_dims == n;
+            same = bind->flat ? elements(&got) == w->n * w->k : got.n_dims == n;
             for (uint32_t i = 0; same && !bind->flat && i < n; i++)
                 same = got.dims[i] == dims[i];
         }

@@ -108,7 +108,7 @@ typedef struct InstanceBinding {
     uint64_t row;
     uint32_t step; /* 0 and 1: neighbours */
     uint64_t of;   /* rows of the whole tensor, with experts those of one; 0: the tensor is the slot and nothing else */
-    bool flat;     /* a vector stored with several dims; its elements in the order of the file */
+    bool flat;     /* stored with more dims or fewer; the elements in the order of the file */
     bool columns;  /* the tensor is stored as [k][of], with experts [experts][k][of]: row r of the slot is a column */
     const char *const *tensors; /* one for each expert; NULL: all are in `tensor` */
     const QuantScheme *quant;   /* codes and scales are in tensors of their own; NULL: the tensor is the weight */

@@ -21,7 +21,7 @@ typedef struct WeightForm {
     const Expr *per;      /* rows of a head, for ROWS_ROPE_INTERLEAVED */
     RowOrder order;
     uint32_t step; /* from one row of the part to the next */
-    bool flat;     /* a vector stored with several dims */
+    bool flat;     /* stored with more dims or fewer */
     bool columns;  /* stored with rows and columns exchanged */
     bool optional;
 } WeightForm;

@@ -162,6 +162,23 @@ static void config__attention_is_scaled_by_yarns_mscale_squared(void **state)
     circuit_library_free(lib);
 }
 
+/* Converters add 1 to norms, work A_log out, and put q, k, v and z side by side. */
+static void gguf__holds_what_safetensors_stand_for(void **state)
+{
+    CircuitLibrary *lib = fixture_library();
+    Instance *in = fixture_open(lib, "qwen3next.gguf");
+    const InstanceBlock *b = block_named(in, "delta");
+    const InstanceNode *norm = node_doing(b, OP_RMS_NORM), *gates = node_doing(b, OP_GDN_GATES);
+
+    (void)state;
+    assert_true(norm->param[op_param(norm->op, "offset")] == 0);
+    assert_string_equal(gates->op->params[0].names[(int)gates->param[0]], "value");
+    for (uint32_t i = 0; i < b->n_nodes; i++)
+        assert_true(b->nodes[i].op->kind != OP_CONCAT);
+    instance_free(in);
+    circuit_library_free(lib);
+}
+
 static void latents__are_one_paged_part_for_all_heads(void **state)
 {
     CircuitLibrary *lib = fixture_library();
@@ -188,6 +205,7 @@ int main(void)
         cmocka_unit_test(config__limits_of_time_steps_must_be_none),
         cmocka_unit_test(config__the_outer_level_has_the_last_word_on_tying),
         cmocka_unit_test(config__attention_is_scaled_by_yarns_mscale_squared),
+        cmocka_unit_test(gguf__holds_what_safetensors_stand_for),
         cmocka_unit_test(latents__are_one_paged_part_for_all_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
