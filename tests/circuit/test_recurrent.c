@@ -120,10 +120,11 @@ static void config__the_outer_level_has_the_last_word_on_tying(void **state)
     CircuitLibrary *lib = fixture_library();
     json_t *j = fixture_load("qwen3.5-4b"), *meta = json_object_get(j, "meta");
     Instance *in = fixture_instance(lib, j, false);
-    const char *embed = in->stem_bindings[0].tensor;
+    char embed[64];
     bool tied = false;
 
     (void)state;
+    snprintf(embed, sizeof embed, "%s", in->stem_bindings[0].tensor);
     for (uint32_t i = 0; i < in->head.n_weights; i++)
         tied |= strcmp(in->head_bindings[i].tensor, embed) == 0;
     assert_true(tied);
