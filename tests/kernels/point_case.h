@@ -37,7 +37,7 @@ typedef struct PointShape {
 static const PointShape point_shapes[] = {
     {1, 1, 1, 16, 32, 64, 3, 1, 64, 0, 0, false, false, 1, 0, 0},
     {1, 1, 1, 49, 96, 80, 8, 1, 80, 0, 37, true, false, 1, 0, 0},
-    {1, 1, 1, 200, 1536, 128, 4, 4, 128, 21, 333, false, true, 0.5, 1, 0},
+    {1, 1, 1, 56, 1536, 128, 4, 4, 128, 21, 333, false, true, 0.5, 1, 0},
     {2, 2, 2, 33, 64, 16, 3, 1, 8, 5, 15, true, true, 1, 1, 30},
     {3, 1, 1, 15, 32, 64, 9, 3, 64, 0, 0, false, false, 1, 0, 0},
     {4, 4, 4, 130, 576, 64, 9, 3, 64, 0, 200, false, false, 1, 0, 0},
@@ -49,7 +49,7 @@ static const PointShape point_shapes[] = {
     {17, 2, 2, 80, 192, 80, 6, 2, 80, 16, 20, true, false, 1, 1, 0},
     {17, 1, 17, 31, 64, 64, 9, 3, 64, 9, 100, false, false, 1, 0, 0},
     {70, 3, 20, 65, 64, 64, 9, 3, 64, 0, 0, false, false, 1, 0, 0},
-    {70, 1, 1, 272, 576, 128, 8, 1, 128, 33, 90, true, false, 1, 0, 0},
+    {70, 1, 1, 96, 576, 128, 8, 1, 128, 33, 90, true, false, 1, 0, 0},
 };
 enum { POINT_SHAPES = sizeof point_shapes / sizeof *point_shapes, CASE_MAX_WEIGHTS = 4 * RULE_MAX_NODES };
 
