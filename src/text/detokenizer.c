@@ -79,8 +79,13 @@ void detokenizer_end(Detokenizer *d, Str *out)
 void detokenize(const Tokenizer *t, const int32_t *ids, size_t n, bool show_control, Str *out)
 {
     Detokenizer d;
+    size_t start = out->len;
     detokenizer_init(&d, t, show_control);
     for (size_t i = 0; i < n; i++)
         detokenizer_add(&d, ids[i], out);
     detokenizer_end(&d, out);
+    if (tokenizer_strips_space(t) && str_ok(out) && out->len > start && out->p[start] == ' ') {
+        out->len--;
+        memmove(out->p + start, out->p + start + 1, out->len - start + 1); /* with the NUL behind the text */
+    }
 }

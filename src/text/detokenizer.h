@@ -24,6 +24,7 @@ void detokenizer_add_bytes(Detokenizer *d, const char *bytes, size_t len, Str *o
 /* The end of the stream: a character that was cut becomes one U+FFFD. */
 void detokenizer_end(Detokenizer *d, Str *out);
 
-/* The whole text of n ids. */
+/* The whole text of n ids, without the space that encoding put in front (tokenizer_strips_space). A stream keeps it:
+ * what is generated goes on from a prompt. */
 void detokenize(const Tokenizer *t, const int32_t *ids, size_t n, bool show_control, Str *out);
 #endif

@@ -17,6 +17,7 @@ void tokenizer_free(Tokenizer *t)
         return;
     str_release(&t->blob);
     free(t->token);
+    free(t->rank);
     free(t->vocab.slot);
     idmap_release(&t->merges);
     free(t->added);
@@ -25,6 +26,7 @@ void tokenizer_free(Tokenizer *t)
     idmap_release(&t->normal.edge);
     idmap_release(&t->normal.leaf);
     normalizer_release(&t->normalizer);
+    normalizer_release(&t->at_start);
     pretokenizer_release(&t->pre);
     free(t);
 }
@@ -120,8 +122,10 @@ static const AddedToken *match_at(Encoder *e, const Cutter *c, size_t at, size_t
 static Status encode_words(Encoder *e, const char *text, size_t len)
 {
     Status st = pretokenizer_run(&e->t->pre, text, len, &e->pre, e->err);
-    for (size_t i = 0; st == ST_OK && i < e->pre.n; i++)
-        st = bpe_word(e->t, str_c(&e->pre.text) + e->pre.piece[i].off, e->pre.piece[i].len, &e->bpe, e->out, e->err);
+    for (size_t i = 0; st == ST_OK && i < e->pre.n; i++) {
+        const char *word = str_c(&e->pre.text) + e->pre.piece[i].off;
+        st = (e->t->spm ? spm_word : bpe_word)(e->t, word, e->pre.piece[i].len, &e->bpe, e->out, e->err);
+    }
     return st;
 }
 
@@ -168,8 +172,9 @@ static Status encode_normalised(Encoder *e, const char *text, size_t len, size_t
 {
     Status st = ST_OK;
     Cutter c = {.trie = &e->t->normal, .text = text, .len = len, .control = control, .mapped = true, .origin = origin};
-    if (e->t->normalizer.n) {
-        TRY(normalizer_run(&e->t->normalizer, e->match, text, len, &e->normal, e->err));
+    const Normalizer *nz = origin == 0 && e->t->at_start.n ? &e->t->at_start : &e->t->normalizer;
+    if (nz->n) {
+        TRY(normalizer_run(nz, e->match, text, len, &e->normal, e->err));
         if (e->normal.len > TOK_MAX_TEXT)
             TRY(err_set(e->err, ST_INVALID, "the normalised text is over 1 GiB; send less text"));
         c.text = str_c(&e->normal);
@@ -276,9 +281,9 @@ const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *len)
 int32_t tokenizer_find(const Tokenizer *t, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < t->n_added; i++) {
-        const TokenInfo *info = &t->token[t->added[i].id];
-        if (info->len == len && memcmp(t->blob.p + info->off, bytes, len) == 0)
-            return t->added[i].id;
+        const AddedToken *a = &t->added[i];
+        if (a->len == len && memcmp(t->blob.p + a->off, bytes, len) == 0)
+            return a->id;
     }
     return len ? vocab_find(t, bytes, len) : -1;
 }
@@ -315,6 +320,11 @@ bool tokenizer_is_end(const Tokenizer *t, int32_t id)
 bool tokenizer_adds_bos(const Tokenizer *t)
 {
     return t->n_prefix > 0;
+}
+
+bool tokenizer_strips_space(const Tokenizer *t)
+{
+    return t->strips_space;
 }
 
 bool tokenizer_is_control(const Tokenizer *t, int32_t id)

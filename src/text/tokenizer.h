@@ -1,4 +1,4 @@
-/* tokenizer.h - byte-level BPE: UTF-8 text to token ids, and ids back to bytes.
+/* tokenizer.h - BPE, byte-level or SentencePiece: UTF-8 text to token ids, and ids back to bytes.
  *
  * Owns: the vocabulary, the merge table, the added-token trie and the compiled patterns.
  * Does not own: files. It is built from parsed JSON, either GGUF metadata or a Hugging Face tokenizer.json.
@@ -7,7 +7,8 @@
  * How text becomes ids (the order is the one of the Hugging Face `tokenizers` library):
  *   1. added tokens that are matched before normalisation cut the text; the rest is normalised;
  *   2. added tokens that are matched after normalisation cut what is left;
- *   3. each piece between them goes through the pre-tokeniser steps and every resulting word through BPE.
+ *   3. each piece between them goes through the pre-tokeniser steps and every resulting word through BPE (SentencePiece
+ *      has one word a piece, as a rule; the space that it puts in front comes from the normalisation).
  * A *control token* (`special` in tokenizer.json, type control or unknown in GGUF) is matched only in text that the
  * caller trusts; no merge and no vocabulary look-up can produce one. Other added tokens are matched everywhere. */
 #ifndef METRALE_TEXT_TOKENIZER_H
@@ -70,5 +71,7 @@ int32_t tokenizer_eos(const Tokenizer *t);       /* the main end token, for temp
 const int32_t *tokenizer_end_ids(const Tokenizer *t, size_t *n); /* every id that ends a generation */
 bool tokenizer_is_end(const Tokenizer *t, int32_t id);
 bool tokenizer_adds_bos(const Tokenizer *t);
+/* True when encoding puts a space in front of the text, which decoding a whole text takes off again. */
+bool tokenizer_strips_space(const Tokenizer *t);
 bool tokenizer_is_control(const Tokenizer *t, int32_t id); /* true also for ids that do not exist */
 #endif

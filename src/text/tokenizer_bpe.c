@@ -21,18 +21,21 @@ void bpe_scratch_release(BpeScratch *s)
     free(s->next);
     free(s->rank);
     free(s->heap);
+    str_release(&s->text);
     *s = (BpeScratch){0};
 }
 
-/* Makes room for a word of n symbols; what the scratch held is lost. */
-static bool scratch_reserve(BpeScratch *s, size_t n)
+bool bpe_scratch_reserve(BpeScratch *s, size_t n)
 {
     if (n <= s->cap)
         return true;
     size_t cap = s->cap ? s->cap : 64;
     while (cap < n)
-        cap *= 2; /* n is at most TOK_MAX_TEXT */
+        cap *= 2;       /* n is at most TOK_MAX_TEXT */
+    Str text = s->text; /* outlives the arrays: it may hold the word that they are for */
+    s->text = STR_INIT;
     bpe_scratch_release(s);
+    s->text = text;
     s->id = malloc(cap * sizeof *s->id);
     s->prev = malloc(cap * sizeof *s->prev);
     s->next = malloc(cap * sizeof *s->next);
@@ -49,7 +52,7 @@ static bool scratch_reserve(BpeScratch *s, size_t n)
 /* A heap of eight children a node: for long words the cost is cache misses, one a level here. */
 enum { HEAP_ARITY = 8 };
 
-static void heap_push(BpeScratch *s, uint64_t entry)
+void bpe_heap_push(BpeScratch *s, uint64_t entry)
 {
     size_t i = s->n_heap++;
     while (i > 0 && s->heap[(i - 1) / HEAP_ARITY] > entry) {
@@ -59,7 +62,7 @@ static void heap_push(BpeScratch *s, uint64_t entry)
     s->heap[i] = entry;
 }
 
-static uint64_t heap_pop(BpeScratch *s)
+uint64_t bpe_heap_pop(BpeScratch *s)
 {
     uint64_t top = s->heap[0], last = s->heap[--s->n_heap];
     size_t i = 0;
@@ -89,7 +92,7 @@ static void queue_pair(const Tokenizer *t, BpeScratch *s, uint32_t pos)
     if (right == NO_POS || !idmap_get(&t->merges, pair_key(s->id[pos], s->id[right]), &merge))
         return;
     s->rank[pos] = (uint32_t)(merge >> 32);
-    heap_push(s, (merge & 0xffffffff00000000u) | pos);
+    bpe_heap_push(s, (merge & 0xffffffff00000000u) | pos);
 }
 
 /* One symbol a byte. Bytes without a token become the unknown token, or nothing. Returns the number of symbols. */
@@ -119,7 +122,7 @@ Status bpe_word(const Tokenizer *t, const char *word, size_t len, BpeScratch *s,
         if (id >= 0 && t->token[id].kind != TOKEN_CONTROL)
             return token_list_add(out, id) ? ST_OK : err_set(err, ST_NOMEM, "out of memory while encoding text");
     }
-    if (!scratch_reserve(s, len))
+    if (!bpe_scratch_reserve(s, len))
         return err_set(err, ST_NOMEM, "out of memory while encoding text");
 
     uint32_t n = symbols_init(t, word, len, s);
@@ -128,7 +131,7 @@ Status bpe_word(const Tokenizer *t, const char *word, size_t len, BpeScratch *s,
         queue_pair(t, s, i);
 
     while (s->n_heap) {
-        uint64_t entry = heap_pop(s);
+        uint64_t entry = bpe_heap_pop(s);
         uint32_t pos = (uint32_t)entry, rank = (uint32_t)(entry >> 32);
         if (s->rank[pos] != rank)
             continue; /* stale */

@@ -156,6 +156,15 @@ static void blob_add_decoded(Str *blob, const char *text, size_t len)
     }
 }
 
+/* Appends the bytes that a vocabulary entry stands for. */
+static void blob_add_token(const Tokenizer *t, Str *blob, const char *text, size_t len)
+{
+    if (t->spm)
+        spm_add_spaced(blob, text, len);
+    else
+        blob_add_decoded(blob, text, len);
+}
+
 Status build_new(Tokenizer **out, size_t n_ids, size_t n_plain, Err *err)
 {
     *out = NULL;
@@ -167,6 +176,7 @@ Status build_new(Tokenizer **out, size_t n_ids, size_t n_plain, Err *err)
     size_t n_slots = slots_for(n_plain);
     t->n_tokens = n_ids;
     t->unk = t->bos = t->eos = -1;
+    memset(t->byte_id, 0xff, sizeof t->byte_id);
     t->token = calloc(n_ids, sizeof *t->token);
     t->vocab = (VocabMap){.slot = malloc(n_slots * sizeof *t->vocab.slot), .mask = n_slots - 1};
     if (!t->token || !t->vocab.slot) {
@@ -206,11 +216,13 @@ Status build_plain(Tokenizer *t, int64_t id, const char *text, size_t len, Err *
     if (t->token[id].kind != TOKEN_MISSING)
         return err_set(err, ST_FORMAT, "the vocabulary gives the id %lld twice", (long long)id);
     size_t start = t->blob.len;
-    blob_add_decoded(&t->blob, text, len);
+    blob_add_token(t, &t->blob, text, len);
     st = record(t, id, start, TOKEN_PLAIN, err);
     size_t n = t->blob.len - start;
     if (st != ST_OK || n == 0)
         return st;
+    if (t->spm && memchr(text, ' ', len))
+        return ST_OK; /* words spell their spaces U+2581, so none reaches it */
     if ((t->vocab.n + 1) * 2 > t->vocab.mask + 1)
         return err_set(err, ST_FORMAT, "the vocabulary has more tokens than it declares");
     uint32_t hash = bytes_hash(t->blob.p + start, n);
@@ -218,6 +230,7 @@ Status build_plain(Tokenizer *t, int64_t id, const char *text, size_t len, Err *
     if (slot->id < 0) {
         *slot = (VocabSlot){(uint32_t)start, (uint32_t)n, (int32_t)id, hash};
         t->vocab.n++;
+        t->longest = n > t->longest ? n : t->longest;
     }
     return ST_OK;
 }
@@ -241,8 +254,32 @@ Status build_added(Tokenizer *t, AddedToken a, const char *text, size_t len, Err
     }
     size_t start = t->blob.len;
     str_add(&t->blob, text, len);
+    st = record(t, a.id, start, a.control ? TOKEN_CONTROL : TOKEN_ADDED, err);
+    a.off = t->token[a.id].off;
+    a.len = t->token[a.id].len;
     t->added[t->n_added++] = a;
+    if (st != ST_OK || !t->spm || a.control)
+        return st;
+    start = t->blob.len; /* matched as spelled, decoded with spaces */
+    blob_add_token(t, &t->blob, text, len);
     return record(t, a.id, start, a.control ? TOKEN_CONTROL : TOKEN_ADDED, err);
+}
+
+Status build_byte(Tokenizer *t, int64_t id, const char *text, size_t len, Err *err)
+{
+    int byte = spm_byte(text, len);
+    Status st = check_id(t, id, err);
+    if (st != ST_OK)
+        return st;
+    if (byte < 0)
+        return err_set(err, ST_FORMAT, "the byte token %lld is \"%.60s\"; <0x00> to <0xFF> are possible", (long long)id,
+                       text);
+    if (t->token[id].kind != TOKEN_MISSING)
+        return err_set(err, ST_FORMAT, "the vocabulary gives the id %lld twice", (long long)id);
+    size_t start = t->blob.len;
+    str_addc(&t->blob, (char)(unsigned char)byte);
+    t->byte_id[byte] = (int32_t)id;
+    return record(t, id, start, TOKEN_PLAIN, err);
 }
 
 void build_hide(Tokenizer *t, int32_t id)
@@ -268,7 +305,7 @@ bool build_add_end_id(Tokenizer *t, int64_t id)
 static int32_t merge_side(const Tokenizer *t, Str *buf, const char *text, size_t len)
 {
     size_t start = buf->len;
-    blob_add_decoded(buf, text, len);
+    blob_add_token(t, buf, text, len);
     return str_ok(buf) && buf->len > start ? vocab_find(t, buf->p + start, buf->len - start) : -1;
 }
 
@@ -353,12 +390,11 @@ Status build_finish(Tokenizer *t, Err *err)
         TRY(err_set(err, ST_NOMEM, "out of memory while loading the tokenizer"));
     for (size_t i = 0; i < t->n_added; i++) {
         const AddedToken *a = &t->added[i];
-        const TokenInfo *info = &t->token[a->id];
-        const char *bytes = t->blob.p + info->off;
+        const char *bytes = t->blob.p + a->off;
         if (a->normalized) /* matched in normalised text, so its own spelling is normalised first */
-            TRY(normalizer_run(&t->normalizer, scratch, bytes, info->len, &text, err));
+            TRY(normalizer_run(&t->normalizer, scratch, bytes, a->len, &text, err));
         else
-            str_clear(&text), str_add(&text, bytes, info->len);
+            str_clear(&text), str_add(&text, bytes, a->len);
         if (!str_ok(&text))
             TRY(err_set(err, ST_NOMEM, "out of memory while loading the tokenizer"));
         if (text.len == 0)
@@ -367,7 +403,7 @@ Status build_finish(Tokenizer *t, Err *err)
             TRY(err_set(err, ST_NOMEM, "out of memory while loading the tokenizer"));
         t->normal_has_control |= a->normalized && a->control;
     }
-    for (int b = 0; b < 256; b++) {
+    for (int b = 0; b < 256 && !t->spm; b++) {
         char byte = (char)(unsigned char)b;
         int32_t id = vocab_find(t, &byte, 1);
         t->byte_id[b] = id >= 0 && t->token[id].kind != TOKEN_CONTROL ? id : -1;

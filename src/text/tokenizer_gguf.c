@@ -1,8 +1,8 @@
 /* tokenizer_gguf.c - a Tokenizer from the metadata of a GGUF file.
  *
  * Source of the keys and token types: the GGUF specification ("tokenizer.ggml.*"; 1 normal, 2 unknown, 3 control,
- * 4 user-defined, 5 unused, 6 byte). unknown_token_id is not read: byte-level BPE has no use for it, and files name an
- * end token there, which text must not produce. A file without token types gets its control tokens from the bos, eos,
+ * 4 user-defined, 5 unused, 6 byte). unknown_token_id is read for SentencePiece only: byte-level BPE has no use for it,
+ * and files name an end token there, which text must not produce. A file without token types gets its control tokens from the bos, eos,
  * eot and eom keys. */
 #include <string.h>
 
@@ -59,9 +59,14 @@ static Status add_tokens(Tokenizer *t, const json_t *tokens, const json_t *types
             type = GGUF_CONTROL;
         }
         bool control = type == GGUF_CONTROL || type == GGUF_UNKNOWN;
-        Status st = (control || type == GGUF_USER) && len
-                        ? build_added(t, (AddedToken){.id = id, .control = control}, text, len, err)
-                        : build_plain(t, id, text, len, err);
+        bool added = (control || type == GGUF_USER) && len;
+        Status st = ST_OK;
+        if (t->spm && type == GGUF_BYTE)
+            st = build_byte(t, id, text, len, err);
+        else if (!added || (t->spm && !control)) /* scores may lead to a user's token, too */
+            st = build_plain(t, id, text, len, err);
+        if (st == ST_OK && added)
+            st = build_added(t, (AddedToken){.id = id, .control = control}, text, len, err);
         if (st != ST_OK)
             return err_wrap(err, st, "tokenizer.ggml.tokens: entry %zu: ", i);
         if (type == GGUF_UNUSED)
@@ -87,22 +92,58 @@ static void add_endings(Tokenizer *t)
     }
 }
 
-static Status load(Tokenizer *t, const json_t *meta, const json_t *tokens, Err *err)
+/* Byte-level BPE: words by the named pre-tokeniser, merges from a list. */
+static Status read_gpt2(Tokenizer *t, const json_t *meta, bool *adds_bos, Err *err)
 {
-    Status st = ST_OK;
-    const json_t *pre = get(meta, "pre"), *types = get(meta, "token_type"), *add_bos = get(meta, "add_bos_token");
+    const json_t *pre = get(meta, "pre");
     PreType pretype;
-    Ids ids;
-
     if (pre && !json_is_string(pre))
-        TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.pre: must be text"));
-    TRY(pretokenizer_add_pretype(&t->pre, pre ? json_string_value(pre) : "default", &pretype, err));
+        return err_set(err, ST_FORMAT, "tokenizer.ggml.pre: must be text");
+    Status st = pretokenizer_add_pretype(&t->pre, pre ? json_string_value(pre) : "default", &pretype, err);
+    if (st != ST_OK)
+        return st;
+    *adds_bos = pretype.add_bos;
     t->ignore_merges = pretype.ignore_merges;
     if (json_is_true(get(meta, "add_space_prefix"))) {
         if (t->pre.n == 0 || t->pre.step[0].prefix_space)
-            TRY(err_set(err, ST_UNSUPPORTED, "tokenizer.ggml.add_space_prefix: not possible with this pre-tokenizer"));
+            return err_set(err, ST_UNSUPPORTED,
+                           "tokenizer.ggml.add_space_prefix: not possible with this pre-tokenizer");
         t->pre.step[0].prefix_space = true;
     }
+    return ST_OK;
+}
+
+/* SentencePiece BPE: the text between added tokens is one word, with a space in front; merges by score. The space and
+ * BOS are there unless the file says otherwise. */
+static Status read_spm(Tokenizer *t, const json_t *meta, bool *adds_bos, Err *err)
+{
+    Status st = ST_OK;
+    json_t *front = NULL;
+    *adds_bos = true;
+    if (json_is_true(get(meta, "remove_extra_whitespaces")))
+        TRY(err_set(err, ST_UNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces: not supported; only false is"));
+    if (!json_is_false(get(meta, "add_space_prefix"))) {
+        front = json_pack("{s:s, s:s}", "type", "Prepend", "prepend", " ");
+        if (!front)
+            TRY(err_set(err, ST_NOMEM, "out of memory while loading the tokenizer"));
+        TRY(normalizer_add_json(&t->normalizer, front, err));
+        t->strips_space = true;
+    }
+    TRY(get_id(meta, "unknown_token_id", t->n_tokens, &t->unk, err));
+    TRY(spm_read_scores(t, get(meta, "scores"), err));
+done:
+    json_decref(front);
+    return st;
+}
+
+static Status load(Tokenizer *t, const json_t *meta, const json_t *tokens, Err *err)
+{
+    Status st = ST_OK;
+    const json_t *types = get(meta, "token_type"), *add_bos = get(meta, "add_bos_token");
+    bool adds_bos = false;
+    Ids ids;
+
+    TRY(t->spm ? read_spm(t, meta, &adds_bos, err) : read_gpt2(t, meta, &adds_bos, err));
     if (types && (!json_is_array(types) || json_array_size(types) != t->n_tokens))
         TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.token_type: must be a list of %zu integers, one a token",
                     t->n_tokens));
@@ -112,7 +153,8 @@ static Status load(Tokenizer *t, const json_t *meta, const json_t *tokens, Err *
     TRY(get_id(meta, "eot_token_id", t->n_tokens, &ids.eot, err));
     TRY(get_id(meta, "eom_token_id", t->n_tokens, &ids.eom, err));
     TRY(add_tokens(t, tokens, types, &ids, err));
-    TRY(build_merges(t, get(meta, "merges"), "tokenizer.ggml.merges", err));
+    if (!t->spm)
+        TRY(build_merges(t, get(meta, "merges"), "tokenizer.ggml.merges", err));
     TRY(build_finish(t, err));
 
     t->bos = ids.bos;
@@ -124,7 +166,7 @@ static Status load(Tokenizer *t, const json_t *meta, const json_t *tokens, Err *
     if (ids.eom >= 0)
         build_add_end_id(t, ids.eom);
     add_endings(t);
-    if (t->bos >= 0 && (json_is_boolean(add_bos) ? json_is_true(add_bos) : pretype.add_bos))
+    if (t->bos >= 0 && (json_is_boolean(add_bos) ? json_is_true(add_bos) : adds_bos))
         t->prefix[t->n_prefix++] = t->bos;
 done:
     return st;
@@ -139,13 +181,16 @@ Status tokenizer_from_gguf(Tokenizer **out, const json_t *meta, Err *err)
     *out = NULL;
     if (!json_is_string(model))
         TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.model: missing; the file carries no tokenizer"));
-    if (strcmp(json_string_value(model), "gpt2") != 0)
+    bool spm = strcmp(json_string_value(model), "llama") == 0;
+    if (!spm && strcmp(json_string_value(model), "gpt2") != 0)
         TRY(err_set(err, ST_UNSUPPORTED,
-                    "tokenizer.ggml.model: the algorithm \"%s\" is not supported; byte-level BPE (\"gpt2\") is",
+                    "tokenizer.ggml.model: the algorithm \"%s\" is not supported; byte-level BPE (\"gpt2\") and "
+                    "SentencePiece BPE (\"llama\") are",
                     json_string_value(model)));
     if (!json_is_array(tokens))
         TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.tokens: missing or not a list"));
     TRY(build_new(&t, json_array_size(tokens), json_array_size(tokens), err));
+    t->spm = spm;
     TRY(load(t, meta, tokens, err));
     *out = t;
     t = NULL;

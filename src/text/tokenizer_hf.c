@@ -27,9 +27,6 @@ static Status check_model(const json_t *model, Err *err)
     if (type && !(json_is_string(type) && strcmp(json_string_value(type), "BPE") == 0))
         return err_set(err, ST_UNSUPPORTED, "tokenizer.json: model.type \"%s\" is not supported; BPE is",
                        json_is_string(type) ? json_string_value(type) : "?");
-    if (flag(model, "byte_fallback"))
-        return err_set(err, ST_UNSUPPORTED,
-                       "tokenizer.json: model.byte_fallback is not supported; byte-level BPE models have it off");
     for (int i = 0; i < 2; i++) {
         const json_t *v = json_object_get(model, unwanted[i]);
         if (json_is_string(v) && json_string_length(v))
@@ -76,7 +73,8 @@ static Status add_tokens(Tokenizer *t, const json_t *vocab, const json_t *added,
     size_t i;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, v)
     {
-        st = build_plain(t, json_integer_value(v), key, strlen(key), err);
+        st = t->spm && spm_byte(key, strlen(key)) >= 0 ? build_byte(t, json_integer_value(v), key, strlen(key), err)
+                                                       : build_plain(t, json_integer_value(v), key, strlen(key), err);
         if (st != ST_OK)
             return err_wrap(err, st, "tokenizer.json: model.vocab: ");
     }
@@ -202,11 +200,15 @@ static Status load(Tokenizer *t, const json_t *root, const json_t *config, Err *
 
     if (present(normalizer))
         TRY(normalizer_add_json(&t->normalizer, normalizer, err));
-    if (present(pre))
+    t->spm = flag(model, "byte_fallback");
+    if (t->spm)
+        TRY(spm_read_json(t, root, err));
+    else if (present(pre))
         TRY(pretokenizer_add_json(&t->pre, pre, err));
-    if (!t->pre.byte_level)
+    if (t->spm == t->pre.byte_level)
         TRY(err_set(err, ST_UNSUPPORTED,
-                    "tokenizer.json: pre_tokenizer has no ByteLevel step; only byte-level BPE is supported"));
+                    "tokenizer.json: pre_tokenizer needs a ByteLevel step (byte-level BPE), or else "
+                    "model.byte_fallback must be on (SentencePiece BPE), and not both"));
     TRY(add_tokens(t, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"), err));
     TRY(build_merges(t, json_object_get(model, "merges"), "tokenizer.json: model.merges", err));
     TRY(build_finish(t, err));

@@ -44,6 +44,7 @@ typedef struct TokenInfo {
 typedef struct AddedToken {
     int32_t id;
     bool control, lstrip, rstrip, single_word, normalized;
+    uint32_t off, len; /* the text that it matches, in the blob; build_added sets them */
 } AddedToken;
 
 /* A byte trie: edge (node << 8 | byte) -> node; leaf: node -> index of the added token that ends there. */
@@ -68,8 +69,13 @@ struct Tokenizer {
     TokenInfo *token;
     size_t n_tokens;
     VocabMap vocab;       /* plain tokens, by bytes */
+    size_t longest;       /* bytes of the longest of them */
     int32_t byte_id[256]; /* single bytes; -1: no such token */
     IdMap merges;         /* (left id, right id) -> (rank, result id) */
+    bool spm;             /* SentencePiece BPE (tokenizer_spm.c): set before any token is added */
+    uint32_t *rank;       /* spm by scores: the order of merging to each id, lowest first. NULL: `merges` says it */
+    bool fuse_unk;        /* spm: unknown characters in a row become one unknown token */
+    bool strips_space;    /* decoding a whole text takes one space off its front */
     bool ignore_merges;   /* a word that is in the vocabulary is one token, whatever the merges say */
 
     AddedToken *added;
@@ -78,6 +84,7 @@ struct Tokenizer {
     bool normal_has_control;
 
     Normalizer normalizer;
+    Normalizer at_start; /* instead of it for the stretch that begins the text, unless it is empty */
     PreTokenizer pre;
 
     int32_t unk, bos, eos;
@@ -89,11 +96,13 @@ struct Tokenizer {
 
 /* --- building (tokenizer_build.c); all name the id or token in their messages ---------------------------------- */
 Status build_new(Tokenizer **out, size_t n_ids, size_t n_plain, Err *err);
-/* A token of the BPE vocabulary, written in the byte alphabet. Empty text and a second token with the same bytes are
+/* A token of the BPE vocabulary, written in the byte alphabet (spm: with U+2581 for spaces). Empty text and a second token with the same bytes are
  * kept for decoding, but not found by encoding. */
 Status build_plain(Tokenizer *t, int64_t id, const char *text, size_t len, Err *err);
 /* A token matched as it is. Its id may already be a plain token; its text replaces that one's bytes. */
 Status build_added(Tokenizer *t, AddedToken a, const char *text, size_t len, Err *err);
+/* The token of one byte, spelled <0xNN>; only characters without a token become such. */
+Status build_byte(Tokenizer *t, int64_t id, const char *text, size_t len, Err *err);
 /* Marks an id as control without making its text match. */
 void build_hide(Tokenizer *t, int32_t id);
 /* Call after all tokens. Merges that touch a control token are left out: ordinary text must not become one. */
@@ -110,8 +119,22 @@ typedef struct BpeScratch {
     uint32_t *prev, *next, *rank;
     uint64_t *heap;
     size_t cap, n_heap; /* heap has room for 3 * cap entries */
+    Str text;           /* spm: the word with its spaces */
 } BpeScratch;
 void bpe_scratch_release(BpeScratch *s);
+/* Makes room for a word of n symbols; what the arrays held is lost, text stays. */
+bool bpe_scratch_reserve(BpeScratch *s, size_t n);
+void bpe_heap_push(BpeScratch *s, uint64_t entry);
+uint64_t bpe_heap_pop(BpeScratch *s); /* the lowest entry */
 /* Appends the ids of one word. */
 Status bpe_word(const Tokenizer *t, const char *word, size_t len, BpeScratch *s, TokenList *out, Err *err);
+
+/* --- SentencePiece BPE (tokenizer_spm.c) ------------------------------------------------------------------------- */
+void spm_add_spaced(Str *out, const char *text, size_t len); /* appends text with a space for each U+2581 */
+int spm_byte(const char *text, size_t len);                  /* of <0xNN>; -1 when the text is not of that form */
+Status spm_read_scores(Tokenizer *t, const json_t *scores, Err *err); /* of GGUF metadata: fills t->rank */
+/* Reads pre_tokenizer, decoder and model.fuse_unk of a tokenizer.json. Call once the normaliser has been read. */
+Status spm_read_json(Tokenizer *t, const json_t *root, Err *err);
+/* Appends the ids of one word, which may be the whole text. */
+Status spm_word(const Tokenizer *t, const char *word, size_t len, BpeScratch *s, TokenList *out, Err *err);
 #endif
