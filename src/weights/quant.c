@@ -31,7 +31,8 @@ struct QuantReader {
     uint16_t *order; /* [k] inputs by group, w4p; NULL */
     uint8_t *raw;    /* stored bytes of a run of rows */
     size_t raw_cap;
-    uint8_t *codes; /* [k] of the row at hand */
+    uint8_t *codes;    /* [8][k]: of the row at hand, or of the eight rows from 8 * unpacked */
+    uint64_t unpacked; /* UINT64_MAX: none */
 };
 
 static Status quant_nomem(const QuantReader *r, Err *err)
@@ -284,7 +285,8 @@ Status quant_open(QuantReader **out, WeightStore *store, const QuantScheme *sche
     TRY(scheme->store == QUANT_NF4 ? open_nf4(r, err) : open_scales(r, err));
     if (scheme->store == QUANT_AWQ || scheme->store == QUANT_GPTQ)
         TRY(read_all(r, r->main, &r->whole, err));
-    r->codes = malloc(k);
+    r->codes = malloc(8 * k);
+    r->unpacked = UINT64_MAX;
     if (r->codes == NULL)
         TRY(quant_nomem(r, err));
     *out = r;
@@ -311,34 +313,46 @@ void quant_close(QuantReader *r)
 /* ---- rows --------------------------------------------------------------------------------------------------------- */
 static const uint8_t AWQ_SHIFT[8] = {0, 16, 4, 20, 8, 24, 12, 28};
 
-/* The codes of a row as bytes. raw: its stored bytes, where codes are stored by row. */
-static void row_codes(const QuantReader *r, uint64_t row, const uint8_t *raw, uint8_t *q)
+/* The codes of a row as bytes, in r->codes + the result. raw: its stored bytes, where codes are stored by row. A word of
+ * AWQ has codes of eight rows, which are unpacked together. */
+static const uint8_t *row_codes(QuantReader *r, uint64_t row, const uint8_t *raw)
 {
     const uint32_t bits = r->scheme->bits, per = 32 / bits, mask = (1u << bits) - 1;
+    uint8_t *q = r->codes;
 
     switch (r->scheme->store) {
     case QUANT_AWQ:
-        for (uint64_t i = 0; i < r->k; i++)
-            q[i] = word_at(r->whole, i * (r->n / 8) + row / 8) >> AWQ_SHIFT[row % 8] & 15;
-        break;
+        for (uint64_t i = 0; i < r->k && r->unpacked != row / 8; i++) {
+            uint32_t w = word_at(r->whole, i * (r->n / 8) + row / 8);
+            for (int j = 0; j < 8; j++)
+                q[(uint64_t)j * r->k + i] = w >> AWQ_SHIFT[j] & 15;
+        }
+        r->unpacked = row / 8;
+        return q + row % 8 * r->k;
     case QUANT_GPTQ:
+        for (uint64_t i = 0; i < r->k / per; i++) {
+            uint32_t w = word_at(r->whole, i * r->n + row);
+            for (uint32_t j = 0; j < per; j++, w >>= bits)
+                *q++ = (uint8_t)(w & mask);
+        }
+        return r->codes;
+    case QUANT_PACKED: /* in order, so that a word's codes are those of its bytes, low nibble first */
+        if (bits == 8)
+            return raw;
         for (uint64_t i = 0; i < r->k; i++)
-            q[i] = (uint8_t)(word_at(r->whole, i / per * r->n + row) >> i % per * bits & mask);
-        break;
-    case QUANT_PACKED:
-        for (uint64_t i = 0; i < r->k; i++)
-            q[i] = (uint8_t)(word_at(raw, i / per) >> i % per * bits & mask);
-        break;
+            q[i] = raw[i / 2] >> 4 * (i % 2) & 15;
+        return q;
     case QUANT_NF4:
         for (uint64_t i = 0; i < r->k; i++)
             q[i] = raw[i / 2] >> (i % 2 ? 0 : 4) & 15;
-        break;
+        return q;
     case QUANT_FP8:
     case QUANT_INT8:
     case QUANT_NVFP4:
     case QUANT_MXFP4:
         break; /* made of their stored bytes */
     }
+    return raw;
 }
 
 static float row_scale(const QuantReader *r, uint64_t row, uint64_t group)
@@ -418,7 +432,8 @@ static void put_row(QuantReader *r, uint64_t row, const uint8_t *raw, uint8_t *o
 {
     const DTypeRow shape = dtype_row(r->format);
     const RowedParts at = rowed_parts(r->format, r->k);
-    uint8_t *q = r->codes, *to = out + at.codes;
+    const uint8_t *q;
+    uint8_t *to = out + at.codes;
 
     if (r->scheme->store == QUANT_NVFP4) {
         put_nvfp4_row(r, row, raw, out);
@@ -440,7 +455,7 @@ static void put_row(QuantReader *r, uint64_t row, const uint8_t *raw, uint8_t *o
                               (r->format == DT_W8_128 && r->scheme->store != QUANT_INT8 ? 128 : 0),
                           shape.bytes == 6);
     }
-    row_codes(r, row, raw, q);
+    q = row_codes(r, row, raw);
     if (r->scheme->store == QUANT_FP8 || r->scheme->store == QUANT_INT8)
         memcpy(to, raw, r->k);
     else if (r->format == DT_W8_128) /* unsigned codes, here less 128 */
