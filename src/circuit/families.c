@@ -6,6 +6,7 @@
 #include "circuit/families.h"
 #include "circuit/rules.h"
 #include "core/arena.h"
+#include "core/toml_each.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,10 @@ static Status layer_toml(const KernelRegistry *reg, const char *dir, const char 
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, ST_INVALID, "the layer directory %s has too long a name", dir);
     f = registry_file(reg, path);
-    return f == NULL ? ST_OK : toml_parse(f->text, f->len, path, out, err);
+    if (f == NULL)
+        return ST_OK;
+    Status st = toml_parse(f->text, f->len, path, out, err);
+    return st == ST_OK ? toml_each(*out, err) : st;
 }
 
 /* ---- HARDWARE.toml ---------------------------------------------------------------------------------------------- */

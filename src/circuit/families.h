@@ -3,6 +3,7 @@
  *
  * FAMILIES.toml
  *   [[family]]
+ *   each = { f = ["q4_0", "q4_1"] }    # optional: one table for many, "{f}" in its strings (core/toml_each.h)
  *   id       = "linear_q4_1"
  *   op       = "linear"       # a family of one op: the pattern is that op, its variables are in and out (in0, in1 ...,
  *                             # out0, out1 ... where the op has several). Left out: a rule in RULES.toml gives the

@@ -5,7 +5,7 @@
  * What a family or a rule means is the circuit room's matter: here they are ids, entries, modules and constants. */
 #include "closure/manifest.h"
 #include "core/str.h"
-#include "core/toml.h"
+#include "core/toml_each.h"
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,8 +62,10 @@ static bool manifest_open(Manifest *m, Tree *t, const TreeFile *f)
 {
     Err err;
     *m = (Manifest){t, f->path, NULL};
-    if (toml_parse(f->text, f->len, f->path, &m->toml, &err) == ST_OK)
+    if (toml_parse(f->text, f->len, f->path, &m->toml, &err) == ST_OK && toml_each(m->toml, &err) == ST_OK)
         return true;
+    toml_free(m->toml);
+    m->toml = NULL;
     const char *what = err.msg;
     uint32_t line = 1;
     size_t n = strlen(f->path);
