@@ -24,6 +24,7 @@ if [ "${1-}" = --check ]; then
 fi
 [ $# -eq 2 ] || { echo 'usage: gen_docs.sh [--check] ROOT METRALE' >&2 && exit 2; }
 root=$1
+tools=$(dirname "$0")
 metrale=$2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -134,7 +135,7 @@ gen_models() {
 
 # families OP FILE: one line for each family of the op: format of its weight, of its input, numerics.
 families() {
-    awk '
+    awk -f "$tools/toml_each.awk" "$2" | awk '
         function field(key,   s) {
             if (!match($0, "(^|[{,; ])" key " *= *\"[^\"]*\""))
                 return ""
@@ -147,7 +148,7 @@ families() {
         /^op *=/ { op = field("op") }
         /^formats *=/ { weight = field("weight"); input = field("in") }
         /^numerics *=/ { numerics = field("numerics") }
-        END { if (op == want) print weight "\t" input "\t" numerics }' want="$1" "$2"
+        END { if (op == want) print weight "\t" input "\t" numerics }' want="$1"
 }
 
 # Integers, bytes, scales and activations are no formats of weights by themselves.

@@ -5,6 +5,7 @@
 # gives a kernel. None may stand in the code of src/, as an identifier, a part of one, or in a string. Comments may
 # use them as examples. An entry that is called like its op (rms_norm) is not told from it: ops are the signature, which is C.
 set -eu
+here=$(dirname "$0")
 # shellcheck source-path=SCRIPTDIR source=../support/self_test.sh
 . "$(dirname "$0")/../support/self_test.sh"
 
@@ -21,7 +22,7 @@ architectures() {
 
 # values ROOT KEY: each string that a FAMILIES.toml gives to KEY
 values() {
-    find "$1/kernels" -name FAMILIES.toml -exec cat {} + 2>/dev/null |
+    find "$1/kernels" -name FAMILIES.toml -exec awk -f "$here/../../tools/toml_each.awk" {} + 2>/dev/null |
         sed -n 's/^\([^#]*[{,; \t]\)\{0,1\}'"$2"'[ \t]*=[ \t]*"\([A-Za-z0-9_]*\)".*/\2/p' | sort -u
 }
 
