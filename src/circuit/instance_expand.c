@@ -616,7 +616,8 @@ static bool node_equal(const InstanceNode *a, const InstanceNode *b)
 
 static bool state_equal(const InstanceState *a, const InstanceState *b)
 {
-    bool same = a->kind == b->kind && a->format == b->format && a->n_parts == b->n_parts && strcmp(a->name, b->name) == 0;
+    bool same =
+        a->kind == b->kind && a->format == b->format && a->n_parts == b->n_parts && strcmp(a->name, b->name) == 0;
 
     for (uint32_t i = 0; same && i < a->n_parts; i++)
         same = a->parts[i].heads == b->parts[i].heads && a->parts[i].width == b->parts[i].width;

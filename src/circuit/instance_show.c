@@ -151,8 +151,7 @@ void instance_show(const Instance *in, Str *out)
     str_addf(out, "  kv        %s, %llu bytes a token\n", dtype_name(in->kv_format),
              (unsigned long long)state_bytes(in, STATE_PAGED));
     if (state_bytes(in, STATE_RECURRENT) > 0)
-        str_addf(out, "  states    f32, %llu bytes a sequence\n",
-                 (unsigned long long)state_bytes(in, STATE_RECURRENT));
+        str_addf(out, "  states    f32, %llu bytes a sequence\n", (unsigned long long)state_bytes(in, STATE_RECURRENT));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         str_addf(out, "  rope %-4u %s, %u elements of a head, theta %.9g%s%s\n", i, rope_kinds[in->ropes[i].kind],
                  in->ropes[i].dims, in->ropes[i].theta, in->ropes[i].factors_tensor ? ", divided by " : "",

@@ -46,8 +46,8 @@ uint64_t lower_weight_bytes(const InstanceWeight *w)
 
 static Status check_shape(const StepShape *s, Err *err)
 {
-    if (s->min_rows < 1 || s->min_rows > s->max_rows || s->max_rows > INT32_MAX || s->max_seqs < 1 ||
-        s->max_outs < 1 || s->max_len < 1 || s->max_len > INT32_MAX)
+    if (s->min_rows < 1 || s->min_rows > s->max_rows || s->max_rows > INT32_MAX || s->max_seqs < 1 || s->max_outs < 1 ||
+        s->max_len < 1 || s->max_len > INT32_MAX)
         return err_set(err, ST_INVALID,
                        "a step shape of rows %u..%u, %u sequences, %u outputs and %u tokens cannot be planned; each "
                        "must be at least 1, and the rows in order",

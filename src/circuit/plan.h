@@ -44,7 +44,7 @@ typedef struct StepShape {
     uint32_t min_rows, max_rows; /* decode rung r: (r/2, r]; extend: 1..max */
     uint32_t max_seqs, max_outs; /* points of ops on outputs are chosen for outs min_rows..max_outs when decoding, for
                                     1..max_outs when extending */
-    uint32_t max_len; /* tokens of a sequence: block table stride = ceil(max_len, 16), rope table length */
+    uint32_t max_len;            /* tokens of a sequence: block table stride = ceil(max_len, 16), rope table length */
 } StepShape;
 
 typedef enum {

@@ -30,12 +30,12 @@ typedef enum {
     OP_RELU2,            /* y = max(in0, 0)^2 */
     OP_L2_NORM,          /* y = x / sqrt(sum(x^2) + eps) over each group of `group` elements */
     OP_GATED_RMS_NORM,   /* rms_norm over each group, times silu(in1): behind the norm or in front of it */
-    OP_CONV1D_UPDATE,    /* y = silu(bias + the last `taps` rows of in0 by weight, channel by channel); keeps those rows */
-    OP_GDN_GATES,        /* in0 a, in1 b -> each head's decay e^(-e^a_log softplus(a + dt_bias)), then its sigmoid(b) */
-    OP_GDN_RECURRENCE,   /* gated delta rule on q, k, v, gates: one matrix a head            (Yang et al. 2024) */
-    OP_SSM_UPDATE,       /* selective state space on x | B | C and dt, one decay a head     (Dao, Gu 2024) */
-    OP_LATENT_WRITE,     /* state[slot(row)] = latent, key's rope part: one vector for all heads */
-    OP_MLA_ATTENTION,    /* attention over the latents: keys and values are kv_b's halves of them (DeepSeek-AI 2024) */
+    OP_CONV1D_UPDATE, /* y = silu(bias + the last `taps` rows of in0 by weight, channel by channel); keeps those rows */
+    OP_GDN_GATES,     /* in0 a, in1 b -> each head's decay e^(-e^a_log softplus(a + dt_bias)), then its sigmoid(b) */
+    OP_GDN_RECURRENCE, /* gated delta rule on q, k, v, gates: one matrix a head            (Yang et al. 2024) */
+    OP_SSM_UPDATE,     /* selective state space on x | B | C and dt, one decay a head     (Dao, Gu 2024) */
+    OP_LATENT_WRITE,   /* state[slot(row)] = latent, key's rope part: one vector for all heads */
+    OP_MLA_ATTENTION,  /* attention over the latents: keys and values are kv_b's halves of them (DeepSeek-AI 2024) */
     OP_COUNT
 } OpKind;
 

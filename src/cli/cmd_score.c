@@ -167,7 +167,11 @@ int cmd_score(int argc, char **argv)
         options, parse, "MODEL --golden FILE", "Compares a model's logits with a golden file's.", children, NULL, NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
-    LoadOptions lo = {.level = a.reference ? LOAD_STORE : LOAD_MODEL, .quiet = true, .exact_kv = a.reference, .max_outs = 128, .max_seqs = 1};
+    LoadOptions lo = {.level = a.reference ? LOAD_STORE : LOAD_MODEL,
+                      .quiet = true,
+                      .exact_kv = a.reference,
+                      .max_outs = 128,
+                      .max_seqs = 1};
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     instance_dim(l.in, "vocab", &vocab);
     TRY(file_read(a.golden, (size_t)1 << 30, &bytes, &len, &err));

@@ -15,9 +15,9 @@ typedef struct Sequence {
     uint32_t rows;  /* of the next step */
     KvTable table;
     int32_t state_slot; /* of the running sequence's recurrent states; -1: none */
-    bool starved;     /* no host memory for its table: it must end */
-    TokenEvent event; /* the step's result, not delivered yet */
-    Err why;          /* sentence of a last event that is no ordinary end */
+    bool starved;       /* no host memory for its table: it must end */
+    TokenEvent event;   /* the step's result, not delivered yet */
+    Err why;            /* sentence of a last event that is no ordinary end */
 
     SamplingParams sampling;
     LogitBias *bias;

@@ -243,8 +243,9 @@ static Status part_rows(const PartSource *s, uint64_t first, uint64_t n, Staging
     const uint64_t step = b->step > 1 ? b->step : 1, from = b->row + first * step, span = (n - 1) * step + 1;
 
     TRY(grow(&sg->read, &sg->read_cap, span * s->row_bytes, err));
-    TRY(s->quant ? quant_read(s->quant, s->base + from, span, sg->read, err)
-                 : store_read(s->store, s->tensor, (s->base + from) * s->row_bytes, sg->read, span * s->row_bytes, err));
+    TRY(s->quant
+            ? quant_read(s->quant, s->base + from, span, sg->read, err)
+            : store_read(s->store, s->tensor, (s->base + from) * s->row_bytes, sg->read, span * s->row_bytes, err));
     *out = sg->read;
     if (b->order != ROWS_AS_STORED || step > 1) {
         TRY(grow(&sg->ordered, &sg->ordered_cap, n * s->row_bytes, err));

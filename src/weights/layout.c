@@ -95,8 +95,9 @@ bool layout_bytes(WeightLayout l, DType stored, uint64_t n, uint64_t k, uint64_t
         return false;
     if (l != LAYOUT_N16)
         return !__builtin_mul_overflow(n, row, bytes);
-    return (rowed(stored) ? rowed_tile_bytes(stored, k, &piece)
-                          : !__builtin_mul_overflow(k / dtype_block(stored), (uint64_t)n16_block_bytes(stored), &piece)) &&
+    return (rowed(stored)
+                ? rowed_tile_bytes(stored, k, &piece)
+                : !__builtin_mul_overflow(k / dtype_block(stored), (uint64_t)n16_block_bytes(stored), &piece)) &&
            n <= UINT64_MAX - (TILE - 1) && !__builtin_mul_overflow((n + TILE - 1) / TILE, piece, bytes);
 }
 

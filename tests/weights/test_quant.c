@@ -266,7 +266,7 @@ static void quant__a_tile_holds_the_bytes_of_its_rows(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (uint32_t rows = 1; rows <= 16; rows += 15) {
             const DType t = types[i];
-            uint64_t row_bytes, bytes;
+            uint64_t row_bytes = 0, bytes = 0;
 
             assert_true(dtype_row_bytes(t, K, &row_bytes) && layout_bytes(LAYOUT_N16, t, 16, K, &bytes));
             uint8_t *src = malloc(rows * row_bytes), *tile = malloc(bytes), *back = malloc(row_bytes);

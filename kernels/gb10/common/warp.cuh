@@ -15,8 +15,7 @@ __device__ __forceinline__ float warp_sum(float v)
 
 /* The sum over a block of BLOCK threads, in every thread: within warps, then over the warps' sums. All threads call it, once
  * in a kernel: the shared array is not guarded for a second use. */
-template <int BLOCK>
-__device__ __forceinline__ float block_sum(float v)
+template <int BLOCK> __device__ __forceinline__ float block_sum(float v)
 {
     static_assert(BLOCK % WARP == 0 && BLOCK / WARP <= WARP, "whole warps, at most as many as a warp has lanes");
     constexpr int n_warps = BLOCK / WARP;
