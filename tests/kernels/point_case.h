@@ -567,7 +567,7 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     uint32_t at = c->block.n_weights++;
     bool vector = node->op->weights[slot].vector;
     WeightLayout layout = LAYOUT_F32;
-    uint64_t row_bytes, laid, rows;
+    uint64_t row_bytes = 0, laid = 0, rows;
 
     if (!vector)
         assert_true(layout_parse(c->rule->family->layout, &layout));
