@@ -227,6 +227,54 @@ static void chat__template_refusal_carries_its_text_and_no_tokens(void **state)
                    "roles must alternate");
 }
 
+/* Two roles, of which one is renamed, and a system message that goes into the first turn: the way of templates whose
+ * turns are <start_of_turn>role ... <end_of_turn>. */
+static const char TURNS[] = "{{ bos_token }}\n"
+                            "{%- if messages[0]['role'] == 'system' -%}\n"
+                            "    {%- if messages[0]['content'] is string -%}\n"
+                            "        {%- set prefix = messages[0]['content'] + '\n\n' -%}\n"
+                            "    {%- else -%}\n"
+                            "        {%- set prefix = messages[0]['content'][0]['text'] + '\n\n' -%}\n"
+                            "    {%- endif -%}\n"
+                            "    {%- set turns = messages[1:] -%}\n"
+                            "{%- else -%}\n"
+                            "    {%- set prefix = \"\" -%}\n"
+                            "    {%- set turns = messages -%}\n"
+                            "{%- endif -%}\n"
+                            "{%- for turn in turns -%}\n"
+                            "    {%- if (turn['role'] == 'user') != (loop.index0 % 2 == 0) -%}\n"
+                            "        {{ raise_exception(\"user and assistant take turns\") }}\n"
+                            "    {%- endif -%}\n"
+                            "    {%- set role = \"model\" if turn['role'] == 'assistant' else turn['role'] -%}\n"
+                            "    {{ '<start_of_turn>' + role + '\n' + (prefix if loop.first else \"\") }}\n"
+                            "    {%- if turn['content'] is string -%}\n"
+                            "        {{ turn['content'] | trim }}\n"
+                            "    {%- elif turn['content'] is iterable -%}\n"
+                            "        {%- for item in turn['content'] -%}\n"
+                            "            {{ item['text'] | trim if item['type'] == 'text' else '<start_of_image>' }}\n"
+                            "        {%- endfor -%}\n"
+                            "    {%- else -%}\n"
+                            "        {{ raise_exception(\"content must be text\") }}\n"
+                            "    {%- endif -%}\n"
+                            "    {{ '<end_of_turn>\n' }}\n"
+                            "{%- endfor -%}\n"
+                            "{%- if add_generation_prompt -%}\n"
+                            "    {{'<start_of_turn>model\n'}}\n"
+                            "{%- endif -%}\n";
+
+static void chat__system_message_joins_the_first_of_alternating_turns(void **state)
+{
+    (void)state;
+    assert_prompt(TURNS, "[{\"role\":\"user\",\"content\":\"  hi \"}]", "<start_of_turn>user\nhi<end_of_turn>\n");
+    assert_prompt(TURNS,
+                  "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"hi\"},"
+                  "{\"role\":\"assistant\",\"content\":\"yes\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+                  "\"text\":\"go on \"}]}]",
+                  "<start_of_turn>user\nBe brief.\n\nhi<end_of_turn>\n<start_of_turn>model\nyes<end_of_turn>\n"
+                  "<start_of_turn>user\ngo on<end_of_turn>\n");
+    assert_refused(TURNS, "[{\"role\":\"assistant\",\"content\":\"a\"}]", "take turns");
+}
+
 static void chat__template_that_does_not_parse_is_an_error_with_place(void **state)
 {
     (void)state;
@@ -286,6 +334,7 @@ int main(void)
         cmocka_unit_test(chat__arguments_take_the_form_the_template_expects),
         cmocka_unit_test(chat__bad_messages_are_refused_by_index),
         cmocka_unit_test(chat__template_refusal_carries_its_text_and_no_tokens),
+        cmocka_unit_test(chat__system_message_joins_the_first_of_alternating_turns),
         cmocka_unit_test(chat__template_that_does_not_parse_is_an_error_with_place),
         cmocka_unit_test(chat__template_source_is_found_in_both_forms),
         cmocka_unit_test(chat__time_comes_from_the_caller),
