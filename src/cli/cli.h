@@ -3,6 +3,9 @@
 #ifndef METRALE_CLI_CLI_H
 #define METRALE_CLI_CLI_H
 #include "core/status.h"
+#include "core/str.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 /* X(name, one line of help) in the order of `metrale --help`. */
 #define COMMAND_MAP(X)                                                                                                 \
@@ -24,4 +27,14 @@ COMMAND_MAP(X)
 
 /* Prints "metrale: SENTENCE" to stderr and returns 2. */
 int cli_fail(const Err *err);
+
+/* The number that text says in decimal digits and nothing else; false, and *out as it was, when it says none from least
+ * to most. */
+bool cli_whole(const char *text, uint64_t least, uint64_t most, uint64_t *out);
+
+enum { CLI_MAX_INPUT = 256 << 20, CLI_MAX_LINE = 1 << 20 }; /* bytes */
+/* All of standard input, behind what out has. */
+Status cli_stdin(Str *out, Err *err);
+/* Its next line without the newline; *more is false when there was none. */
+Status cli_stdin_line(Str *out, bool *more, Err *err);
 #endif

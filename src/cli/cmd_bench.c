@@ -13,13 +13,11 @@ typedef struct Args {
     Levers levers;
 } Args;
 
-static uint32_t number(struct argp_state *state, const char *flag, const char *text, unsigned long least,
-                       unsigned long most)
+static uint32_t number(struct argp_state *state, const char *flag, const char *text, uint32_t least, uint32_t most)
 {
-    char *end;
-    unsigned long v = strtoul(text, &end, 10);
-    if (end == text || *end || *text == '-' || v < least || v > most)
-        argp_error(state, "--%s: \"%s\" is no whole number from %lu to %lu", flag, text, least, most);
+    uint64_t v = 0;
+    if (!cli_whole(text, least, most, &v))
+        argp_error(state, "--%s: \"%s\" is no whole number from %u to %u", flag, text, least, most);
     return (uint32_t)v;
 }
 
@@ -98,7 +96,7 @@ int cmd_bench(int argc, char **argv)
         {0}};
     Status st = ST_OK;
     Err err;
-    Args a = {.dummy = "bf16", .work = {.prompt = 128, .gen = 128, .concurrency = 1, .repeat = 3, .seed = 1}};
+    Args a = {.work = {.prompt = 128, .gen = 128, .concurrency = 1, .repeat = 3, .seed = 1}};
     Loaded l = {0};
     Engine *engine = NULL;
     BenchResult r;
@@ -111,8 +109,12 @@ int cmd_bench(int argc, char **argv)
                                 children, NULL,  NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
-    LoadOptions lo = {.level = LOAD_MODEL, .quiet = true, .dummy = a.dummy, .max_seqs = a.work.concurrency};
+    LoadOptions lo = {
+        .level = LOAD_MODEL, .quiet = true, .dummy = a.dummy ? a.dummy : "bf16", .max_seqs = a.work.concurrency};
     EngineOptions eo = {.queue_len = a.work.concurrency};
+    if (a.dummy && !str_ends(a.model, ".json"))
+        TRY(err_set(&err, ST_INVALID, "--dummy %s: %s has weights of its own; name a config.json, or leave --dummy out",
+                    a.dummy, a.model));
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     gpu_facts(l.gpu, &facts);
     TRY(bench_copy(&copy, clock_system(), facts.units, (size_t)512 << 20, &err));

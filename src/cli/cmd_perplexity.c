@@ -21,15 +21,15 @@ typedef struct Args {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     Args *a = state->input;
-    char *end;
+    uint64_t n;
     switch (key) {
     case 'f':
         a->file = arg;
         return 0;
     case 'c':
-        a->ctx = (uint32_t)strtoul(arg, &end, 10);
-        if (*end || a->ctx < 4 || a->ctx > 1 << 20)
+        if (!cli_whole(arg, 4, 1 << 20, &n))
             argp_error(state, "--ctx: \"%s\" is no whole number from 4 to 1048576", arg);
+        a->ctx = (uint32_t)n;
         return 0;
     case 'j':
         a->json = true;

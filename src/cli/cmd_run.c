@@ -34,6 +34,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     Args *a = state->input;
     char *end = NULL;
+    uint64_t n;
     switch (key) {
     case 's':
         a->system = arg;
@@ -42,19 +43,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->raw = true;
         return 0;
     case 'n':
-        a->max_tokens = (uint32_t)strtoul(arg, &end, 10);
-        if (*end || a->max_tokens == 0 || a->max_tokens > 1 << 24)
+        if (!cli_whole(arg, 1, 1 << 24, &n))
             argp_error(state, "--max-tokens: \"%s\" is no whole number from 1 to 16777216", arg);
+        a->max_tokens = (uint32_t)n;
         return 0;
     case 't':
         a->temperature = strtod(arg, &end);
-        if (*end || !(a->temperature >= 0 && a->temperature <= 10))
-            argp_error(state, "--temperature: \"%s\" is no number from 0 to 10", arg);
+        if (end == arg || *end || !(a->temperature >= 0 && a->temperature <= 2))
+            argp_error(state, "--temperature: \"%s\" is no number from 0 to 2", arg);
         return 0;
     case 'e':
-        a->seed = strtoull(arg, &end, 10);
-        if (*end)
-            argp_error(state, "--seed: \"%s\" is no whole number", arg);
+        if (!cli_whole(arg, 0, UINT64_MAX, &a->seed))
+            argp_error(state, "--seed: \"%s\" is no whole number from 0 to 18446744073709551615", arg);
         return 0;
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->levers;
@@ -153,22 +153,24 @@ static Status converse(Talk *t, Err *err)
 {
     Status st = ST_OK;
     bool person = isatty(STDIN_FILENO);
-    char *line = NULL;
-    size_t cap = 0;
+    bool more = true;
+    Str line = STR_INIT;
 
     if (person)
         fprintf(stderr, "A line is a message; end with Ctrl-D.\n");
     for (;;) {
         if (person)
             fputs("> ", stderr);
-        if (getline(&line, &cap, stdin) < 0)
+        TRY(cli_stdin_line(&line, &more, err));
+        if (!more)
             break;
-        line[strcspn(line, "\r\n")] = '\0';
-        if (*line)
-            TRY(answer_to(t, line, err));
+        if (str_ends(str_c(&line), "\r"))
+            line.p[--line.len] = '\0';
+        if (line.len > 0)
+            TRY(answer_to(t, str_c(&line), err));
     }
 done:
-    free(line);
+    str_release(&line);
     return st;
 }
 
@@ -213,8 +215,11 @@ int cmd_run(int argc, char **argv)
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     TRY(open_chat(&t, &err));
     TRY(engine_new(&t.engine, l.model, clock_system(), &eo, &l.log, &err));
-    if (a.system)
-        json_array_append_new(t.messages, json_pack("{s:s, s:s}", "role", "system", "content", a.system));
+    if (a.system) {
+        json_t *turn = json_pack("{s:s, s:s}", "role", "system", "content", a.system);
+        if (turn == NULL || json_array_append_new(t.messages, turn) != 0)
+            TRY(err_set(&err, ST_INVALID, "--system: the text is not UTF-8"));
+    }
     TRY(a.prompt.len ? answer_to(&t, str_c(&a.prompt), &err) : converse(&t, &err));
 done:
     engine_free(t.engine);

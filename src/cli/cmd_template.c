@@ -3,10 +3,8 @@
 #include "cli/loader.h"
 #include "core/clock.h"
 #include "core/file.h"
-#include "core/str.h"
 #include "text/chat.h"
 #include <argp.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,17 +51,12 @@ static Status read_messages(const Args *a, json_t **out, Err *err)
     Status st = ST_OK;
     const bool standard = strcmp(a->messages, "-") == 0;
     const char *name = standard ? "standard input" : a->messages;
-    char part[65536], *text = NULL;
-    size_t len = 0, n;
+    char *text = NULL;
+    size_t len = 0;
     Str s = STR_INIT;
 
     if (standard) {
-        while ((n = fread(part, 1, sizeof part, stdin)) > 0)
-            str_add(&s, part, n);
-        if (ferror(stdin))
-            TRY(err_set(err, ST_IO, "standard input: %s", strerror(errno)));
-        if (!str_ok(&s))
-            TRY(err_set(err, ST_NOMEM, "out of memory for the messages"));
+        TRY(cli_stdin(&s, err));
     } else {
         TRY(file_read(a->messages, MAX_MESSAGES_FILE, &text, &len, err));
     }

@@ -1,7 +1,6 @@
 /* cmd_tokenize.c - `metrale tokenize`: text to ids, and ids to text with --decode. */
 #include "cli/cli.h"
 #include "cli/loader.h"
-#include "core/str.h"
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -49,17 +48,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static Status read_input(const Args *a, Str *text, Err *err)
 {
-    char part[65536];
-    size_t n;
-
-    if (a->text) {
-        str_adds(text, a->text);
-    } else {
-        while ((n = fread(part, 1, sizeof part, stdin)) > 0)
-            str_add(text, part, n);
-        if (ferror(stdin))
-            return err_set(err, ST_IO, "standard input: %s", strerror(errno));
-    }
+    if (!a->text)
+        return cli_stdin(text, err);
+    str_adds(text, a->text);
     return str_ok(text) ? ST_OK : err_set(err, ST_NOMEM, "out of memory for the input");
 }
 

@@ -25,7 +25,7 @@ static const LeverDef defs[LEVER_COUNT] = {
 
 /* METRALE_* names that belong to the build, not to a run. */
 static const char *const build_names[] = {"METRALE_TARGET_HW", "METRALE_TARGET_MODEL", "METRALE_TARGET_QUANT",
-                                          "METRALE_SKIP_BUILD"};
+                                          "METRALE_SKIP_BUILD", "METRALE_NVCC"};
 
 static bool one_of(const char *choices, const char *text)
 {

@@ -402,8 +402,8 @@ void loaded_close(Loaded *l)
 {
     model_free(l->model);
     gpu_free(l->gpu);
-    if (l->trace)
-        fclose(l->trace);
+    if (l->trace && (ferror(l->trace) | fclose(l->trace)) != 0)
+        log_warn(&l->log, "--trace: the file could not be written to its end");
     families_free(l->families);
     instance_free(l->in);
     circuit_library_free(l->lib);
