@@ -172,6 +172,25 @@ done:
     return st;
 }
 
+typedef struct Algorithm {
+    const char *name;
+    bool spm;
+} Algorithm;
+
+static const Algorithm algorithms[] = {
+#define ALGORITHM(name, spm) {name, spm},
+#include "text/algorithms.def"
+#undef ALGORITHM
+};
+
+static const Algorithm *algorithm_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
+        if (strcmp(algorithms[i].name, name) == 0)
+            return &algorithms[i];
+    return NULL;
+}
+
 Status tokenizer_from_gguf(Tokenizer **out, const json_t *meta, Err *err)
 {
     Status st = ST_OK;
@@ -181,16 +200,16 @@ Status tokenizer_from_gguf(Tokenizer **out, const json_t *meta, Err *err)
     *out = NULL;
     if (!json_is_string(model))
         TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.model: missing; the file carries no tokenizer"));
-    bool spm = strcmp(json_string_value(model), "llama") == 0;
-    if (!spm && strcmp(json_string_value(model), "gpt2") != 0)
+    const Algorithm *a = algorithm_find(json_string_value(model));
+    if (a == NULL)
         TRY(err_set(err, ST_UNSUPPORTED,
-                    "tokenizer.ggml.model: the algorithm \"%s\" is not supported; byte-level BPE (\"gpt2\") and "
-                    "SentencePiece BPE (\"llama\") are",
-                    json_string_value(model)));
+                    "tokenizer.ggml.model: the algorithm \"%s\" is not supported; byte-level BPE (\"%s\") and "
+                    "SentencePiece BPE (\"%s\") are",
+                    json_string_value(model), algorithms[0].name, algorithms[1].name));
     if (!json_is_array(tokens))
         TRY(err_set(err, ST_FORMAT, "tokenizer.ggml.tokens: missing or not a list"));
     TRY(build_new(&t, json_array_size(tokens), json_array_size(tokens), err));
-    t->spm = spm;
+    t->spm = a->spm;
     TRY(load(t, meta, tokens, err));
     *out = t;
     t = NULL;

@@ -6,7 +6,7 @@
 #define METRALE_TESTS_CIRCUIT_LOWER_FIXTURE_H
 #include "circuit/plan.h"
 #include "core/arena.h"
-#include "core/toml.h"
+#include "core/toml_each.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -293,7 +293,7 @@ static inline void fix_objects(Kernels *k, const char *text)
     Err err = {{0}};
     const TomlNode *families, *points, *constants;
 
-    if (toml_parse(text, strlen(text), "objects", &t, &err) != ST_OK)
+    if (toml_parse(text, strlen(text), "objects", &t, &err) != ST_OK || toml_each(t, &err) != ST_OK)
         fail_msg("%s", err.msg);
     families = toml_find(&t->root, "family");
     for (uint32_t i = 0; families != NULL && i < families->list.len; i++) {
