@@ -25,6 +25,7 @@
 #include "core/thread.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -38,6 +39,8 @@
 enum { WATCH_TICK_MS = 250 };
 /* Bytes that MHD takes from an answer at a time, so also the largest chunk. */
 enum { READ_BLOCK = 16 << 10 };
+/* A body from here on leaves more freed memory behind than the allocator should keep. */
+enum { LARGE_BODY = 256 << 10 };
 
 /* One TCP connection. */
 typedef struct Conn {
@@ -245,9 +248,13 @@ static void *exchange_run(void *arg)
 {
     Exchange *x = arg;
     Http *h = x->http;
+    bool large = x->body.len >= LARGE_BODY;
 
     h->handler.handle(h->handler.ctx, &x->req, &x->base);
     channel_on_gone_(&x->base, NULL, NULL);
+    str_release(&x->body);
+    if (large)
+        malloc_trim(0);
     exchange_end(x);
     exchange_unref(x);
     mutex_lock(&h->lock);
@@ -497,6 +504,15 @@ static Dispatch exchange_dispatch(Exchange *x)
     return DISPATCH_NOW;
 }
 
+/* Percent signs of a path, in place. One that hides a NUL stays as it is and names no route: decoded, it would cut the
+ * path to a shorter one. */
+static size_t unescape(void *ctx, struct MHD_Connection *mhd, char *text)
+{
+    (void)ctx;
+    (void)mhd;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 /* MHD's access handler: first with the head, then with each piece of the body, then with none left, and again after
  * each resume until an answer is queued. */
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -714,7 +730,8 @@ Status http_start(Http **out, const HttpOptions *opt, const HttpHandler *handler
                                  NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, (void *)(uintptr_t)log,
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, opt->max_connections,
                                  MHD_OPTION_CONNECTION_TIMEOUT, opt->stall_s, MHD_OPTION_NOTIFY_CONNECTION,
-                                 on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+                                 on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                                 MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_END);
     if (!h->daemon)
         TRY(err_set(err, ST_IO, "cannot start the HTTP server on %s port %u: %s", opt->host, h->port, strerror(errno)));
     fd = -1; /* the daemon's */

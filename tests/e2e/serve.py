@@ -175,6 +175,22 @@ def test_client_that_leaves_frees_its_seat(s):
     assert time.monotonic() - begin < 10  # one of those answers alone would take longer
 
 
+def resident_kib(s):
+    with open("/proc/%d/status" % s.process.pid) as f:
+        return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+
+
+def test_memory_of_a_large_request_goes_back(s):
+    s.post("/v1/completions", prompt="a", max_tokens=1)
+    before = resident_kib(s)
+    status, answer = s.call("POST", "/v1/completions", {"prompt": [[]], "filler": [[]] * (7 << 18)})  # hundreds of MiB
+    assert status == 400, answer
+    until = time.monotonic() + 10  # the answer is there before its memory is back
+    while resident_kib(s) > before + (64 << 10):
+        assert time.monotonic() < until, (before, resident_kib(s))
+        time.sleep(0.05)
+
+
 def test_port_in_use_is_one_sentence(s):
     p = run("serve", "default", "--port", str(s.port))
     assert p.returncode == 2 and "is in use" in p.stderr.splitlines()[-1], p.stderr

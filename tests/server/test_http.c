@@ -145,6 +145,21 @@ static void http__answers_get_and_post(void **state)
     http_stop(s.http, 1000);
 }
 
+/* Decoded, the NUL would cut the path: "/a%00b" must not be answered as "/a". */
+static void http__path_with_a_hidden_nul_is_not_a_shorter_path(void **state)
+{
+    Seen s;
+    Str r;
+
+    (void)state;
+    serve(&s, NULL);
+    r = client_call(http_port(s.http), "GET", "/a%00%62", NULL, 2000);
+    assert_true(has(&r, "HTTP/1.1 200 OK\r\n"));
+    assert_string_equal(s.last, "GET /a%00%62 0");
+    str_release(&r);
+    http_stop(s.http, 0);
+}
+
 static void http__head_has_no_body(void **state)
 {
     Seen s;
@@ -470,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(http__answers_get_and_post),
+        cmocka_unit_test(http__path_with_a_hidden_nul_is_not_a_shorter_path),
         cmocka_unit_test(http__head_has_no_body),
         cmocka_unit_test(http__streams_in_chunks_and_keeps_the_connection),
         cmocka_unit_test(http__handler_without_words_is_a_500),
