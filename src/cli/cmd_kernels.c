@@ -165,6 +165,9 @@ static Status report(const KernelsArgs *a, Str *out, bool *faults, Err *err)
                        "`metrale kernels %s` reads a kernel tree and there is no ./kernels: name one with --tree DIR",
                        a->verb);
     Status st = tree_read(&t, dir, err);
+    if (st == ST_OK && t->n_classes == 0 && t->faults.len == 0)
+        st = err_set(err, ST_NOTFOUND, "%s: is no kernel tree, since no directory in it is a hardware class; name one",
+                     dir);
     if (st == ST_OK)
         st = tree_report(a, t, out, err);
     if (st == ST_OK && !strcmp(a->verb, "check")) {

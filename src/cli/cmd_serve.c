@@ -1,6 +1,7 @@
 /* cmd_serve.c - `metrale serve`: loads a model, makes an engine and an App of it, and hands them to the server. */
 #include "cli/cli.h"
 #include "cli/loader.h"
+#include "core/utf8.h"
 #include "engine/engine.h"
 #include "server/run.h"
 #include <argp.h>
@@ -28,6 +29,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &a->levers;
         return 0;
     case 'n':
+        if (*arg == '\0' || !utf8_valid(arg, strlen(arg)))
+            argp_error(state, "--name: \"%s\" is empty or not UTF-8", arg);
         a->name = arg;
         return 0;
     case ARGP_KEY_ARG:

@@ -253,10 +253,10 @@ static void *exchange_run(void *arg)
     h->handler.handle(h->handler.ctx, &x->req, &x->base);
     channel_on_gone_(&x->base, NULL, NULL);
     str_release(&x->body);
-    if (large)
-        malloc_trim(0);
     exchange_end(x);
     exchange_unref(x);
+    if (large)
+        malloc_trim(0);
     mutex_lock(&h->lock);
     h->n_handlers--;
     cond_broadcast(&h->changed);

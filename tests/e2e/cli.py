@@ -7,6 +7,7 @@ kernels.
 import os
 import subprocess
 import sys
+import tempfile
 
 BINARY = sys.argv[1]
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
@@ -76,6 +77,16 @@ def test_system_message_that_is_no_text_is_not_dropped():
 
 def test_dummy_weights_do_not_stand_in_for_real_ones_in_silence():
     refused(run("bench", MODEL, "--dummy", "bf16"), "--dummy")
+
+
+def test_name_of_the_model_is_text():
+    for name in ("", b"\xff"):
+        refused(run("serve", MODEL, "--port", "0", "--name", name), "--name")
+
+
+def test_empty_directory_is_no_kernel_tree_without_faults():
+    with tempfile.TemporaryDirectory() as empty:
+        refused(run("kernels", "check", "--tree", empty), "is no kernel tree")
 
 
 def main():
