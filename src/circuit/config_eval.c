@@ -377,7 +377,7 @@ static Status read_json_list(Eval *ev, const ConfigRow *row, const char *path, c
     if (st != ST_OK)
         return st;
     if (!chars && !json_is_array(v))
-        return bad_value(ev, path, v, "an array of strings");
+        return bad_value(ev, path, v, "an array of strings or of integers");
     if (want != UINT32_MAX && n != want)
         return err_set(ev->err, ST_FORMAT, "%s: %s has %zu items; it must have one for each of the %u layers",
                        ev->src->name, full_key(ev, path, buf, sizeof buf), n, want);
@@ -386,11 +386,14 @@ static Status read_json_list(Eval *ev, const ConfigRow *row, const char *path, c
         return eval_nomem(ev);
     for (size_t i = 0; i < n; i++) {
         const json_t *item = chars ? v : json_array_get(v, i);
-        char one[2] = {chars ? json_string_value(v)[i] : '\0', '\0'};
+        char word[24] = {chars ? json_string_value(v)[i] : '\0', '\0'};
+        bool digits = json_is_integer(item); /* an integer is the word that its digits make, for 'names' to name */
 
-        if (!json_is_string(item))
-            return bad_value(ev, path, v, "an array of strings");
-        st = known_word(ev, row, path, chars ? one : json_string_value(item), item, &items[i]);
+        if (!digits && !json_is_string(item))
+            return bad_value(ev, path, v, "an array of strings or of integers");
+        if (digits)
+            snprintf(word, sizeof word, "%lld", (long long)json_integer_value(item));
+        st = known_word(ev, row, path, chars || digits ? word : json_string_value(item), item, &items[i]);
         if (st != ST_OK)
             return st;
     }

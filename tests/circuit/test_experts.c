@@ -299,10 +299,36 @@ static void norms__of_q_and_k_go_over_heads_or_rows(void **state)
     instance_free(in);
 }
 
+/* Both spellings of fused matrices, and a scaling whose factors nothing reads. */
+static void fused__parts_are_rows_of_one_tensor(void **state)
+{
+    static const char *const names[] = {"phi3", "phi3.gguf"};
+    json_t *j = fixture_load("phi-3-mini-4k"), *meta = json_object_get(j, "meta");
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Instance *in = fixture_open(lib, names[i]);
+        const InstanceBinding *q = binding_of(in, 1, "q"), *v = binding_of(in, 1, "v"), *up = binding_of(in, 1, "up");
+        assert_string_equal(q->tensor, v->tensor);
+        assert_true(q->row == 0 && q->of == 128);
+        assert_true(v->row == 96 && v->of == 128);
+        assert_true((int64_t)up->row == dim_of(in, "ffn") && (int64_t)up->of == 2 * dim_of(in, "ffn"));
+        assert_true(layer_window(in, 1) == 0);
+        instance_free(in);
+    }
+    Instance *in = fixture_instance(lib, j, false);
+    assert_true(layer_window(in, 0) == 2047);
+    instance_free(in);
+    json_object_set_new(meta, "rope_scaling", json_literal("{'type': 'longrope', 'short_factor': [1.0]}"));
+    assert_refused(lib, j, false, ST_UNSUPPORTED, TEXTS("rope_scaling.short_factor", "longrope"));
+    json_decref(j);
+}
+
 static void gguf__maps_of_every_family_take_what_converters_write(void **state)
 {
-    static const char *const names[] = {"granite.gguf", "olmoe.gguf",      "qwen3moe.gguf", "gemma3.gguf",
-                                        "glm4moe.gguf", "minimax-m2.gguf", "gpt-oss.gguf"};
+    static const char *const names[] = {"granite.gguf", "olmoe.gguf",   "qwen3moe.gguf",
+                                        "gemma3.gguf",  "glm4moe.gguf", "minimax-m2.gguf",
+                                        "gpt-oss.gguf", "phi3.gguf",    "smollm3.gguf"};
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -331,6 +357,7 @@ int main(void)
         cmocka_unit_test(norms__are_stored_less_one_but_for_gguf),
         cmocka_unit_test(multipliers__come_from_either_kind_of_file),
         cmocka_unit_test(norms__of_q_and_k_go_over_heads_or_rows),
+        cmocka_unit_test(fused__parts_are_rows_of_one_tensor),
         cmocka_unit_test(gguf__maps_of_every_family_take_what_converters_write),
     };
     return cmocka_run_group_tests(tests, load_library, free_library);

@@ -1,5 +1,5 @@
 /* Architectures whose layers keep a state for each sequence, or latents, and what the language has for them: kinds of states, flat
- * vectors, layers counted by a list, patterns of letters, the word of the outer level, scales of extended contexts. */
+ * vectors, layers counted by a list, patterns of letters, lists of numbers, the word of the outer level, scales of extended contexts. */
 #include "circuit_fixture.h"
 #include <math.h>
 
@@ -91,6 +91,34 @@ static void layers__a_pattern_of_letters_names_them(void **state)
     assert_string_equal(a, b);
     json_object_set_new(meta, "hybrid_override_pattern", json_string("ME*X"));
     assert_refused(lib, j, false, ST_FORMAT, TEXTS("hybrid_override_pattern"));
+    instance_free(in);
+    instance_free(again);
+    json_decref(j);
+    circuit_library_free(lib);
+}
+
+/* The integers of a list are words that the map names; without the list an interval says the same. */
+static void layers__a_list_of_numbers_names_them(void **state)
+{
+    CircuitLibrary *lib = fixture_library();
+    json_t *j = fixture_load("smollm3-3b"), *meta = json_object_get(j, "meta");
+    Instance *in = fixture_instance(lib, j, false), *again;
+    char a[33], b[33];
+    Err err;
+
+    (void)state;
+    for (uint32_t l = 0; l < in->n_layers; l++)
+        assert_string_equal(in->blocks[in->layers[l].block].name, l % 4 == 3 ? "no_rope" : "rope");
+    assert_null(node_of(block_named(in, "no_rope"), "rope"));
+    assert_non_null(node_of(block_named(in, "rope"), "rope"));
+    json_array_set_new(json_object_get(meta, "no_rope_layers"), 1, json_integer(2));
+    assert_refused(lib, j, false, ST_FORMAT, TEXTS("no_rope_layers", "one of 1, 0"));
+    json_array_set_new(json_object_get(meta, "no_rope_layers"), 1, json_true());
+    assert_refused(lib, j, false, ST_FORMAT, TEXTS("no_rope_layers", "an array of strings or of integers"));
+    json_object_del(meta, "no_rope_layers");
+    again = fixture_instance(lib, j, false);
+    assert_true(instance_digest(in, a, &err) == ST_OK && instance_digest(again, b, &err) == ST_OK);
+    assert_string_equal(a, b);
     instance_free(in);
     instance_free(again);
     json_decref(j);
@@ -203,6 +231,7 @@ int main(void)
         cmocka_unit_test(flat__vectors_may_have_several_dims_but_not_other_elements),
         cmocka_unit_test(layers__are_counted_by_their_list),
         cmocka_unit_test(layers__a_pattern_of_letters_names_them),
+        cmocka_unit_test(layers__a_list_of_numbers_names_them),
         cmocka_unit_test(config__limits_of_time_steps_must_be_none),
         cmocka_unit_test(config__the_outer_level_has_the_last_word_on_tying),
         cmocka_unit_test(config__attention_is_scaled_by_yarns_mscale_squared),

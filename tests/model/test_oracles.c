@@ -168,12 +168,12 @@ typedef struct Oracle {
     uint32_t bf16_flips, decode_flips;
     double reference; /* bound */
 } Oracle;
-static const Oracle oracles[] = {{"llama", 0, 0, 1e-5},       {"llama3-rope", 0, 0, 1e-5}, {"mistral", 0, 0, 1e-5},
-                                 {"qwen2", 0, 0, 1e-5},       {"qwen3", 0, 0, 1e-5},       {"qwen3-yarn", 0, 0, 1e-5},
-                                 {"granite", 0, 0, 1e-5},     {"olmoe", 1, 0, 1e-5},       {"gemma3", 0, 0, 1e-5},
-                                 {"qwen3_moe", 0, 0, 1e-5},   {"glm4_moe", 0, 0, 1e-5},    {"minimax_m2", 0, 0, 1e-5},
-                                 {"gpt_oss", 1, 0, 1e-5},     {"qwen3_next", 0, 0, 1e-5},  {"qwen3_5", 0, 0, 1e-5},
-                                 {"qwen3_5_moe", 0, 0, 1e-4}, {"nemotron_h", 0, 0, 1e-5},  {"deepseek_v3", 5, 8, 1e-5}};
+static const Oracle oracles[] = {
+    {"llama", 0, 0, 1e-5},      {"llama3-rope", 0, 0, 1e-5}, {"mistral", 0, 0, 1e-5},  {"qwen2", 0, 0, 1e-5},
+    {"qwen3", 0, 0, 1e-5},      {"qwen3-yarn", 0, 0, 1e-5},  {"granite", 0, 0, 1e-5},  {"olmoe", 1, 0, 1e-5},
+    {"gemma3", 0, 0, 1e-5},     {"qwen3_moe", 0, 0, 1e-5},   {"glm4_moe", 0, 0, 1e-5}, {"minimax_m2", 0, 0, 1e-5},
+    {"gpt_oss", 1, 0, 1e-5},    {"qwen3_next", 0, 0, 1e-5},  {"qwen3_5", 0, 0, 1e-5},  {"qwen3_5_moe", 0, 0, 1e-4},
+    {"nemotron_h", 0, 0, 1e-5}, {"deepseek_v3", 5, 8, 1e-5}, {"smollm3", 0, 0, 1e-5}};
 enum { ORACLES = sizeof oracles / sizeof *oracles };
 
 /* One test for each oracle: the reference, and both classes with f32 and bf16 KV. */
@@ -237,6 +237,18 @@ static void oracles__a_sharded_checkpoint_loads_like_a_whole_one(void **state)
     check_plan("weights/sharded-llama", "weights/sharded-llama", "avx2", DT_F32, 1e-4);
 }
 
+static void oracles__projections_fused_in_one_tensor_are_its_parts(void **state)
+{
+    const char *dir = "formats/fused-phi3";
+
+    (void)state;
+    check_reference(dir, dir, 1e-5);
+    check_plan(dir, dir, "avx2", DT_F32, 1e-4);
+    check_plan(dir, dir, "avx512", DT_F32, 1e-4);
+    check_plan(dir, dir, "avx2", DT_BF16, 2e-2);
+    check_plan(dir, dir, "avx512", DT_BF16, 2e-2);
+}
+
 static void oracles__experts_of_a_gguf_file_are_three_dimensional(void **state)
 {
     const char *dir = "formats/gguf-q4_0-qwen3moe", *file = "formats/gguf-q4_0-qwen3moe/model.gguf";
@@ -249,12 +261,13 @@ static void oracles__experts_of_a_gguf_file_are_three_dimensional(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ORACLES + 5] = {
+    struct CMUnitTest tests[ORACLES + 6] = {
         [ORACLES + 0] = cmocka_unit_test(oracles__float_ggufs_are_exact_and_rows_of_q_and_k_are_put_in_order),
         [ORACLES + 1] = cmocka_unit_test(oracles__block_formats_decode_exactly_and_run_with_8_bit_activations),
         [ORACLES + 2] = cmocka_unit_test(oracles__super_blocks_decode_exactly_and_mix),
         [ORACLES + 3] = cmocka_unit_test(oracles__a_sharded_checkpoint_loads_like_a_whole_one),
         [ORACLES + 4] = cmocka_unit_test(oracles__experts_of_a_gguf_file_are_three_dimensional),
+        [ORACLES + 5] = cmocka_unit_test(oracles__projections_fused_in_one_tensor_are_its_parts),
     };
     for (size_t i = 0; i < ORACLES; i++)
         tests[i] = (struct CMUnitTest){
