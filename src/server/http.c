@@ -25,7 +25,6 @@
 #include "core/thread.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <malloc.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -39,8 +38,6 @@
 enum { WATCH_TICK_MS = 250 };
 /* Bytes that MHD takes from an answer at a time, so also the largest chunk. */
 enum { READ_BLOCK = 16 << 10 };
-/* A body from here on leaves more freed memory behind than the allocator should keep. */
-enum { LARGE_BODY = 256 << 10 };
 
 /* One TCP connection. */
 typedef struct Conn {
@@ -248,15 +245,11 @@ static void *exchange_run(void *arg)
 {
     Exchange *x = arg;
     Http *h = x->http;
-    bool large = x->body.len >= LARGE_BODY;
 
     h->handler.handle(h->handler.ctx, &x->req, &x->base);
     channel_on_gone_(&x->base, NULL, NULL);
-    str_release(&x->body);
     exchange_end(x);
     exchange_unref(x);
-    if (large)
-        malloc_trim(0);
     mutex_lock(&h->lock);
     h->n_handlers--;
     cond_broadcast(&h->changed);

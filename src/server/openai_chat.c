@@ -156,11 +156,12 @@ void openai_chat(App *app, const HttpRequest *req, Channel *ch)
     st = chat_encode(app->chat, app->tokenizer, &input, &prompt, &e.err);
     if (st != ST_OK)
         TRY(api_error_of(&e, st == ST_BUSY ? ST_INVALID : st, "chat_template", "messages"));
+    params_body_release(&body, req->len);
     answer_run(app, ch, &chat_format, &prompt, &p);
 done:
     if (st != ST_OK)
         api_error_send(&e, ch);
     token_list_release(&prompt);
-    json_decref(body);
+    params_body_release(&body, req->len);
     arena_free(arena);
 }

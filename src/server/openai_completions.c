@@ -170,11 +170,12 @@ void openai_completions(App *app, const HttpRequest *req, Channel *ch)
     TRY(read_prompt(app, params_get(body, "prompt"), &prompt, &e));
     if (p.max_tokens == 0)
         p.max_tokens = DEFAULT_MAX_TOKENS;
+    params_body_release(&body, req->len);
     answer_run(app, ch, &completions_format, &prompt, &p);
 done:
     if (st != ST_OK)
         api_error_send(&e, ch);
     token_list_release(&prompt);
-    json_decref(body);
+    params_body_release(&body, req->len);
     arena_free(arena);
 }

@@ -3,9 +3,13 @@
  * repetition_penalty, ignore_eos and stop_token_ids are the usual extensions of local servers. */
 #include "server/params.h"
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Bytes of text from which on a tree, which is up to a hundred times as large, is worth a walk through the heap. */
+enum { LARGE_BODY = 256 << 10 };
 
 const json_t *params_get(const json_t *body, const char *key)
 {
@@ -129,7 +133,7 @@ static Status read_bias(const App *app, const json_t *body, Arena *a, SamplingPa
     return ST_OK;
 }
 
-static Status read_stops(const json_t *body, Params *p, ApiError *e)
+static Status read_stops(const json_t *body, Arena *a, Params *p, ApiError *e)
 {
     const json_t *v = params_get(body, "stop"), *item;
     size_t i;
@@ -151,10 +155,14 @@ static Status read_stops(const json_t *body, Params *p, ApiError *e)
         p->stop[p->n_stop++] = json_string_value(item);
     }
 check:
-    for (i = 0; i < p->n_stop; i++)
+    for (i = 0; i < p->n_stop; i++) {
         if (!*p->stop[i])
             return api_error_set(e, ST_INVALID, "invalid_value", "stop",
                                  "stop[%zu]: is empty, which would stop at once; leave it out", i);
+        p->stop[i] = arena_strdup(a, p->stop[i]); /* the body goes before the answer begins */
+        if (!p->stop[i])
+            return api_error_set(e, ST_NOMEM, NULL, NULL, "out of memory for a request");
+    }
     return ST_OK;
 }
 
@@ -232,7 +240,7 @@ Status params_read(App *app, const json_t *body, Arena *a, Params *p, ApiError *
     p->max_tokens = (uint32_t)max_tokens;
     TRY(read_sampling(app, body, &p->sampling, e));
     TRY(read_bias(app, body, a, &p->sampling, e));
-    TRY(read_stops(body, p, e));
+    TRY(read_stops(body, a, p, e));
     TRY(read_stop_ids(app, body, p, e));
     TRY(params_bool(body, "ignore_eos", &p->ignore_eos, e));
 done:
@@ -287,4 +295,14 @@ Status params_body(const char *text, size_t len, json_t **out, ApiError *e)
         return api_error_set(e, ST_INVALID, "invalid_json", NULL, "request body: must be a JSON object");
     }
     return ST_OK;
+}
+
+void params_body_release(json_t **body, size_t len)
+{
+    if (!*body)
+        return;
+    json_decref(*body);
+    *body = NULL;
+    if (len >= LARGE_BODY)
+        malloc_trim(0); /* the allocator would keep it for this thread, and there are many */
 }

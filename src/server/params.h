@@ -2,7 +2,7 @@
  *
  * Unknown fields are ignored and null means absent. A wrong type, a value out of range, and a feature that would
  * change the answer and is not here are refused by the field's name.
- * Owns: nothing; texts are the body's, lists the arena's. */
+ * Owns: nothing; texts and lists are the arena's, so that a body may go before its answer begins. */
 #ifndef METRALE_SERVER_PARAMS_H
 #define METRALE_SERVER_PARAMS_H
 #include "core/arena.h"
@@ -31,6 +31,9 @@ Status params_bool(const json_t *body, const char *key, bool *out, ApiError *e);
 Status params_int(const json_t *body, const char *key, int64_t least, int64_t most, int64_t *out, ApiError *e);
 /* Like json_object_get, NULL also for null. */
 const json_t *params_get(const json_t *body, const char *key);
-/* The body as a JSON object; the caller releases it. */
+/* The body as a JSON object; params_body_release releases it. */
 Status params_body(const char *text, size_t len, json_t **out, ApiError *e);
+/* Releases *body, which was len bytes of text, and clears it; the memory of a large one goes back to the system at once,
+ * since the request may wait long and the server be idle behind it. */
+void params_body_release(json_t **body, size_t len);
 #endif
