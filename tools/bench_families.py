@@ -36,7 +36,7 @@ def enlarged(name, config):
     experts = any(k in config for k in ("num_experts", "num_local_experts", "n_routed_experts"))
     new = {**COMMON, **(MOE if experts else DENSE), **DELTA, **OVER.get(name, {})}
     out = {k: new.get(k, v) for k, v in config.items()}
-    for key in ("layer_types", "layers_block_type"):
+    for key in ("layer_types", "layers_block_type", "no_rope_layers"):
         if isinstance(config.get(key), list):
             layers = new["num_hidden_layers"]
             pattern = config[key]
