@@ -25,6 +25,10 @@
 COMMAND_MAP(X)
 #undef X
 
+/* Takes arg as the command's one MODEL; a second one ends the command with a usage error. */
+struct argp_state;
+void cli_one_model(struct argp_state *state, const char **model, char *arg);
+
 /* Prints "metrale: SENTENCE" to stderr and returns 2. */
 int cli_fail(const Err *err);
 

@@ -34,9 +34,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (a->model)
-            argp_error(state, "one MODEL, please; \"%s\" is one too many", arg);
-        a->model = arg;
+        cli_one_model(state, &a->model, arg);
         return 0;
     case ARGP_KEY_END:
         if (!a->model)

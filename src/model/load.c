@@ -191,7 +191,7 @@ static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, u
     const InstanceBinding *b = p->binding;
     uint64_t base, elements = 1;
     const char *name = binding_tensor(b, p->weight, expert, &base);
-    const TensorInfo *t = store_find(store, name);
+    const TensorInfo *t = NULL;
 
     if (b->quant != NULL) {
         const uint64_t rows = b->of ? b->of : weight_rows(p->weight);
@@ -201,8 +201,9 @@ static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, u
         return quant_open(&s->quant, store, b->quant, name, b->tensors ? rows : rows * weight_experts(p->weight), s->k,
                           p->weight->stored, err);
     }
-    if (t == NULL)
-        return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", store->path, name);
+    Status st = store_need(store, name, &t, err);
+    if (st != ST_OK)
+        return st;
     *s = (PartSource){.place = p, .store = store, .tensor = t, .rows = weight_rows(p->weight)};
     s->k = p->weight->vector ? 1 : p->weight->k;
     s->of = b->of ? b->of : s->rows;

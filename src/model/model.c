@@ -487,11 +487,6 @@ done:
 
 /* ---- facts ------------------------------------------------------------------------------------------------------ */
 
-const Instance *model_instance(const Model *m)
-{
-    return m->in;
-}
-
 const MemoryPlan *model_memory(const Model *m)
 {
     return &m->memory;

@@ -40,7 +40,6 @@ void model_free(Model *m);
  * the smallest rung that holds it. */
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
 
-const Instance *model_instance(const Model *m);
 const MemoryPlan *model_memory(const Model *m);
 const ModelOptions *model_options(const Model *m);
 uint32_t model_vocab(const Model *m);

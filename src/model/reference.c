@@ -89,13 +89,11 @@ static Status matrix_open(Reference *r, const InstanceBinding *b, const Instance
     Matrix m = {.binding = b, .k = w->vector ? 1 : w->k};
     uint64_t base, rows = b->of, width = m.k, bytes;
     const char *name = binding_tensor(b, w, expert, &base);
-    const TensorInfo *info = store_find(r->store, name);
+    const TensorInfo *info = NULL;
 
     if (b->quant != NULL)
         return matrix_open_quant(r, b, w, expert, out, err);
-    if (info == NULL)
-        return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; the checkpoint is incomplete", r->store->path,
-                       name);
+    TRY(store_need(r->store, name, &info, err));
     if (rows == 0)
         rows = weight_rows(w);
     if (b->columns) {
@@ -638,19 +636,6 @@ void reference_free(Reference *r)
     free(r->kv);
     free(r->ropes);
     free(r);
-}
-
-void reference_reset(Reference *r)
-{
-    r->len = 0;
-    for (uint32_t l = 0; l < r->in->n_layers; l++) {
-        const InstanceBlock *b = &r->in->blocks[r->in->layers[l].block];
-        for (uint32_t s = 0; s < b->n_states; s++)
-            if (b->states[s].kind == STATE_RECURRENT) {
-                KvArray *kv = &r->kv[r->in->layers[l].state_base + s];
-                memset(kv->k, 0, sizeof(double) * kv->k_row);
-            }
-    }
 }
 
 Status reference_forward(Reference *r, const int32_t *ids, uint32_t n, float *logits, float *hidden, Err *err)

@@ -10,7 +10,6 @@ typedef struct Reference Reference;
 
 Status reference_new(Reference **out, const Instance *in, WeightStore *store, uint32_t max_len, Err *err);
 void reference_free(Reference *r);
-void reference_reset(Reference *r); /* forgets the sequence */
 /* Appends n tokens to the sequence and writes logits of each, f32 [n][vocab].
  * hidden, when not NULL, gets the residual stream behind each layer: f32 [n_layers][n][hidden]. */
 Status reference_forward(Reference *r, const int32_t *ids, uint32_t n, float *logits, float *hidden, Err *err);

@@ -669,11 +669,6 @@ static bool call_with(Interp *in, Value callee, const Args *args, Value caller, 
     }
 }
 
-bool call_value(Interp *in, Value callee, const Args *args, Value *out)
-{
-    return call_with(in, callee, args, v_undefined("caller"), out);
-}
-
 static bool eval_call(Interp *in, const Node *n, Value caller, Value *out)
 {
     Value callee;

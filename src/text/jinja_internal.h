@@ -260,7 +260,6 @@ bool fail(Interp *in, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 bool fail_status(Interp *in, Status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void *in_alloc(Interp *in, size_t n, size_t size); /* NULL when over the limit; the failure is recorded */
 bool in_charge(Interp *in, size_t bytes);          /* counts work on that many bytes */
-bool call_value(Interp *in, Value callee, const Args *args, Value *out);
 bool get_attr(Interp *in, Value self, const char *name, Value *out);
 bool get_item(Interp *in, Value self, Value key, Value *out);
 /* "a.b.0" as filters' attribute= takes it. */
