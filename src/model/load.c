@@ -50,7 +50,7 @@ static Status place_block(Builder *bu, const InstanceBlock *block, const Instanc
             continue;
         if (!layout_parse(wants[s].layout, &layout))
             return err_set(err, ST_UNSUPPORTED,
-                           "layout \"%s\" of weight %s is unknown; FAMILIES.toml may name row, f32 or n16",
+                           "layout \"%s\" of weight %s is unknown; FAMILIES.toml may name row, f32, n16 or frag",
                            wants[s].layout, w->name);
         while (p < bu->n && !same_bytes(&bu->places[p], &bindings[s], w, layout))
             p++;

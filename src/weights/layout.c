@@ -7,13 +7,15 @@
 #include "weights/layout.h"
 #include "weights/block.h"
 #include "weights/decode.h"
+#include "weights/frag.h"
 #include "weights/rowed.h"
 #include <assert.h>
 #include <string.h>
 
 #define TILE 16 /* rows of an n16 piece */
 
-static const char *const NAMES[LAYOUT_COUNT] = {[LAYOUT_ROW] = "row", [LAYOUT_F32] = "f32", [LAYOUT_N16] = "n16"};
+static const char *const NAMES[LAYOUT_COUNT] = {
+    [LAYOUT_ROW] = "row", [LAYOUT_F32] = "f32", [LAYOUT_N16] = "n16", [LAYOUT_FRAG] = "frag"};
 
 const char *layout_name(WeightLayout l)
 {
@@ -33,6 +35,8 @@ bool layout_parse(const char *name, WeightLayout *out)
 
 bool layout_takes(WeightLayout l, DType stored)
 {
+    if (l == LAYOUT_FRAG)
+        return frag_takes(stored);
     switch (stored) {
     case DT_F32:
     case DT_F16:
@@ -67,7 +71,7 @@ DType layout_dtype(WeightLayout l, DType stored)
 
 uint32_t layout_rows(WeightLayout l)
 {
-    return l == LAYOUT_N16 ? TILE : 1;
+    return l == LAYOUT_N16 || l == LAYOUT_FRAG ? TILE : 1;
 }
 
 /* Bytes of one block of 16 rows under n16: 16 stored blocks, and the scales that are unpacked. */
@@ -93,9 +97,10 @@ bool layout_bytes(WeightLayout l, DType stored, uint64_t n, uint64_t k, uint64_t
 
     if (!layout_takes(l, stored) || !dtype_row_bytes(layout_dtype(l, stored), k, &row))
         return false;
-    if (l != LAYOUT_N16)
+    if (l == LAYOUT_ROW || l == LAYOUT_F32)
         return !__builtin_mul_overflow(n, row, bytes);
-    return (rowed(stored)
+    return (l == LAYOUT_FRAG ? frag_tile_bytes(stored, k, &piece)
+            : rowed(stored)
                 ? rowed_tile_bytes(stored, k, &piece)
                 : !__builtin_mul_overflow(k / dtype_block(stored), (uint64_t)n16_block_bytes(stored), &piece)) &&
            n <= UINT64_MAX - (TILE - 1) && !__builtin_mul_overflow((n + TILE - 1) / TILE, piece, bytes);
@@ -366,6 +371,8 @@ void layout_piece(WeightLayout l, DType stored, uint64_t k, uint32_t rows, const
         dtype_row_to_f32(stored, src, k, dst);
     else if (l == LAYOUT_ROW)
         memcpy(dst, src, piece);
+    else if (l == LAYOUT_FRAG)
+        frag_tile(stored, k, rows, src, dst);
     else if (rowed(stored))
         rowed_tile(stored, k, rows, src, dst);
     else

@@ -46,6 +46,17 @@
  *   w8/S     f32 d[16], i16 z[16] | b for each 32 k's
  *   nvfp4    for each 16 k's: u8 s[16] | pairs [8][16]    and in front of all: f32 g[16]
  *
+ *   frag    16 output rows in the order in which mma.m16n8k16 and wgmma take their A operand from registers (PTX ISA, "Matrix
+ *           Fragments"); n is padded to 16 and k to whole groups with zeros. Tile t holds rows 16t..16t + 15 for all k, so a
+ *           run of groups is one contiguous copy. A fragment F is 16 rows x 32 bytes of codes in order of k, 512 bytes: lane
+ *           4g + t of a warp has 16 of them, which are bytes 4t..4t + 3 of row g, of row g + 8, and bytes 16 + 4t.. of the
+ *           same two rows. Codes of fp4 are pairs: low nibble k, high nibble k + 1.
+ *
+ *   f16 bf16   for each 32 k's: F[2]                                         1024 bytes
+ *   fp8/128    for each 128 k's: f32 d[16] | F[4]                            2112
+ *   nvfp4      f32 g[16], then for each 64 k's: u8 s[16][4] | F              576
+ *   mxfp4      for each 64 k's: u8 e[16][2] | F                              544
+ *
  * Transforms are pure: bytes in, bytes out. */
 #ifndef METRALE_WEIGHTS_LAYOUT_H
 #define METRALE_WEIGHTS_LAYOUT_H
@@ -54,7 +65,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum { LAYOUT_ROW, LAYOUT_F32, LAYOUT_N16, LAYOUT_COUNT } WeightLayout;
+typedef enum { LAYOUT_ROW, LAYOUT_F32, LAYOUT_N16, LAYOUT_FRAG, LAYOUT_COUNT } WeightLayout;
 
 const char *layout_name(WeightLayout l);
 bool layout_parse(const char *name, WeightLayout *out);
@@ -64,7 +75,7 @@ bool layout_takes(WeightLayout l, DType stored);
 DType layout_dtype(WeightLayout l, DType stored);
 /* Device bytes of an {n, k} tensor (n = 1 for vectors); false on overflow or when k is no multiple of the block. */
 bool layout_bytes(WeightLayout l, DType stored, uint64_t n, uint64_t k, uint64_t *bytes);
-/* How many source rows one independent piece takes (1 for row and f32, 16 for n16). */
+/* How many source rows one independent piece takes (1 for row and f32, 16 for n16 and frag). */
 uint32_t layout_rows(WeightLayout l);
 /* Lays out rows [0, rows) of a source piece, rows <= layout_rows(l); src is row-major stored rows, dst one piece.
  * Missing rows are zero. */
