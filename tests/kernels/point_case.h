@@ -679,11 +679,12 @@ static void case_step(PointCase *c)
                       c->positions[r] % 16;
 }
 
-/* Where element d of head h of a slot is: K [block][n_kv_heads][head_dim][16], V [block][n_kv_heads][16][head_dim]. */
+/* Where element d of head h of a slot is: [block][n_kv_heads][16][head_dim], but K on CPUs [block][n_kv_heads][head_dim][16]. */
 static size_t pool_at(const PointCase *c, int part, int32_t slot, uint32_t h, uint32_t d)
 {
     size_t head = ((size_t)(slot / 16) * c->shape->n_kv + h) * c->shape->head_dim * 16, t = (size_t)slot % 16;
-    return head + (part == 0 ? (size_t)d * 16 + t : t * c->shape->head_dim + d);
+    bool turned = part == 0 && strcmp(c->fs->target->vendor, "cpu") == 0;
+    return head + (turned ? (size_t)d * 16 + t : t * c->shape->head_dim + d);
 }
 
 static void pool_put(const PointCase *c, uint8_t *pool, size_t at, float x)
