@@ -247,8 +247,8 @@ static Status read_rows(const Toml *t, const TomlNode *table, FamilyPoint *out, 
 
 static Status read_point(Loader *l, const Toml *t, const TomlNode *table, FamilyPoint *out, Err *err)
 {
-    static const char *const keys[] = {"entry", "module", "rows",      "where",    "constants", "grid",
-                                       "block", "smem",   "workspace", "evidence", "spills",    NULL};
+    static const char *const keys[] = {"entry", "module",    "rows",    "where",    "constants", "grid", "block",
+                                       "smem",  "workspace", "overlap", "evidence", "spills",    NULL};
     const char *entry = NULL, *module = NULL, *evidence = NULL, *spills = NULL;
     Status st = ST_OK;
 
@@ -257,6 +257,7 @@ static Status read_point(Loader *l, const Toml *t, const TomlNode *table, Family
     TRY(toml_need_str(t, table, "module", &module, err));
     TRY(toml_str(t, table, "evidence", &evidence, err));
     TRY(toml_str(t, table, "spills", &spills, err));
+    TRY(toml_bool(t, table, "overlap", &out->overlap, err));
     out->entry = arena_strdup(l->arena, entry);
     out->module = arena_strdup(l->arena, module);
     if (evidence != NULL && (out->evidence = arena_strdup(l->arena, evidence)) == NULL)

@@ -24,6 +24,8 @@
  *   where = { head_dim = 64 } # only when these values (dims, or op params / n / k) are so
  *   constants = { ROWS = 1 }  # -D at compile time
  *   grid = ["ceil(n, 16)", "1", "1"]  block = 1  smem = "0"  workspace = "0"
+ *   overlap = true            # optional: a GPU may start it before the launch in front of it has ended; the kernel
+ *                             # itself waits for that launch before it touches what it made
  *   evidence = "..."          # optional: a record id.   spills = "why": for the build driver only
  *
  * A family covers a node only if it binds what the node has: an optional weight that is there, and an optional
@@ -74,6 +76,7 @@ typedef struct FamilyPoint {
     const int64_t *constant_values;
     const Expr *grid[3], *smem, *workspace;
     uint32_t block;
+    bool overlap;
     const char *evidence;
 } FamilyPoint;
 

@@ -307,7 +307,7 @@ static void digest_step(Hasher *h, const PlanStep *s)
         hasher_add_str(h, expr_text(s->point->grid[d]));
     hasher_add_str(h, expr_text(s->point->smem));
     hasher_add_str(h, expr_text(s->point->workspace));
-    hasher_add_u64(h, s->point->block);
+    hasher_add_u64(h, s->point->block | (uint64_t)s->point->overlap << 32);
     for (uint32_t i = 0; i < s->scope->n; i++) {
         hasher_add_str(h, s->scope->names[i]);
         hasher_add_u64(h, (uint64_t)s->scope->values[i]);

@@ -111,7 +111,7 @@ static void show_block(const Plan *p, const PlanBlock *b, const char *title, Str
                  step_us(p, s));
         str_adds(out, "         ");
         say_args(b, s, out);
-        str_addc(out, '\n');
+        str_adds(out, s->point->overlap ? " overlap\n" : "\n");
         str_release(&nodes);
         str_release(&entry);
         str_release(&grid);
@@ -194,11 +194,11 @@ static json_t *step_json(const Plan *p, const PlanBlock *b, const PlanStep *s)
         say_value(b, &s->args[i], &value);
         json_object_set_new(args, s->args[i].name, json_text(&value));
     }
-    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:o, s:I, s:I, s:f}", "nodes", nodes, "family",
+    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:b, s:o, s:I, s:I, s:f}", "nodes", nodes, "family",
                      s->family->id, "rule", s->rule->id, "entry", s->point->entry, "constants", s->point->constants,
-                     "grid", json_text(&grid), "smem", json_text(&smem), "block", (int)s->point->block, "args", args,
-                     "weight_bytes", (json_int_t)s->weight_bytes, "row_bytes", (json_int_t)s->edge_bytes_per_row, "us",
-                     step_us(p, s));
+                     "grid", json_text(&grid), "smem", json_text(&smem), "block", (int)s->point->block, "overlap",
+                     s->point->overlap, "args", args, "weight_bytes", (json_int_t)s->weight_bytes, "row_bytes",
+                     (json_int_t)s->edge_bytes_per_row, "us", step_us(p, s));
 }
 
 static json_t *block_json(const Plan *p, const PlanBlock *b, const PlanWeight *weights)

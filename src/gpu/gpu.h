@@ -1,5 +1,5 @@
 /* gpu.h - the device as an interface. Backends: cpu (runs launches on a worker pool), mock (records, runs nothing),
- * trace (wraps any), cuda (later).
+ * trace (wraps any), cuda (NVIDIA GPUs by the driver's library).
  *
  * Owns: device memory, modules, graphs that it hands out until they are given back.
  * Thread: one caller at a time for each backend (the engine thread). A backend may have workers of its own.
@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 typedef struct GpuBackend GpuBackend;
 typedef struct GpuKernel GpuKernel; /* a resolved function; belongs to the backend */
@@ -48,11 +49,17 @@ typedef struct GpuOps {
     const char *name;
     void (*free)(GpuBackend *b);
     void (*facts)(GpuBackend *b, GpuFacts *out);
+    /* Optional. NULL while the device works; after it is lost for good, the reason, and every call fails with it. */
+    const char *(*lost)(GpuBackend *b);
     /* Contents undefined. ST_DEVMEM leaves *out alone. what names the use in messages. */
     Status (*mem_alloc)(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err);
     void (*mem_free)(GpuBackend *b, GpuBuf *buf); /* zeroed buf is fine; zeroes it */
     Status (*mem_set)(GpuBackend *b, void *dst, int byte, size_t bytes, Err *err);
-    /* Queued copies; the host memory must stay until gpu_sync. */
+    /* Optional: host memory that the device reads and writes by itself, for what is copied often. */
+    Status (*host_alloc)(GpuBackend *b, size_t bytes, const char *what, void **out, Err *err);
+    void (*host_free)(GpuBackend *b, void *p);
+    /* Queued copies. src of an upload may be written again when the call returns, unless it is host_alloc's: that, and
+     * dst of a download, must stay until gpu_sync or an event behind the copy. */
     Status (*upload)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
     Status (*download)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
     Status (*copy)(GpuBackend *b, void *dst, const void *src, size_t bytes, Err *err);
@@ -62,6 +69,8 @@ typedef struct GpuOps {
     Status (*launch)(GpuBackend *b, GpuKernel *k, const GpuLaunch *l, Err *err);
     Status (*sync)(GpuBackend *b, Err *err);
     Status (*event_record)(GpuBackend *b, GpuEvent **out, Err *err);
+    Status (*event_wait)(GpuBackend *b, GpuEvent *e,
+                         Err *err); /* optional where every call has finished when it returns */
     Status (*event_elapsed_ns)(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err);
     void (*event_free)(GpuBackend *b, GpuEvent *e);
     /* Optional: NULL means that the executor launches step by step. Between begin and end launches are recorded, not
@@ -84,6 +93,11 @@ Status gpu_cpu_new(GpuBackend **out, const char *class_name, unsigned n_threads,
 /* Best CPU class that CPUID allows among those in names (NULL-terminated, best first); NULL when none. */
 const char *gpu_cpu_best_class(const char *const *names);
 bool gpu_cpu_can_run(const char *class_name); /* by CPUID; false for a class that is no CPU class */
+
+/* cuda: the first NVIDIA GPU whose compute capability is that of arch ("sm_90a": 9.0), by libcuda.so.1, which is loaded
+ * now; class_name is what facts reports. ST_UNSUPPORTED with the reason where that cannot be. */
+Status gpu_cuda_new(GpuBackend **out, const char *class_name, const char *arch, Err *err);
+bool gpu_cuda_can_run(const char *arch, Err *err); /* false: err says why not */
 
 /* mock: memory is real, zeroed host memory; launches are recorded, not run. Has graphs: a launch between begin and end
  * goes into the graph, gpu_graph_launch records all of a graph's launches. Any other call between begin and end is
@@ -117,6 +131,10 @@ static inline void gpu_facts(GpuBackend *b, GpuFacts *f)
 {
     b->ops->facts(b, f);
 }
+static inline const char *gpu_lost(GpuBackend *b)
+{
+    return b->ops->lost ? b->ops->lost(b) : NULL;
+}
 /* 0 bytes give a zeroed buffer and never reach the backend. */
 static inline Status gpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
 {
@@ -130,6 +148,21 @@ static inline void gpu_mem_free(GpuBackend *b, GpuBuf *buf)
 {
     if (b && buf->ptr)
         b->ops->mem_free(b, buf);
+}
+/* Zeroed by nobody; plain memory where the backend has none of its own. */
+static inline Status gpu_host_alloc(GpuBackend *b, size_t bytes, const char *what, void **out, Err *err)
+{
+    if (b->ops->host_alloc)
+        return b->ops->host_alloc(b, bytes ? bytes : 1, what, out, err);
+    *out = malloc(bytes ? bytes : 1);
+    return *out ? ST_OK : err_set(err, ST_NOMEM, "%s: no %zu bytes of host memory", what, bytes);
+}
+static inline void gpu_host_free(GpuBackend *b, void *p)
+{
+    if (b && p && b->ops->host_free)
+        b->ops->host_free(b, p);
+    else
+        free(p);
 }
 /* Of 0 bytes, these four do nothing. */
 static inline Status gpu_mem_set(GpuBackend *b, void *dst, int byte, size_t n, Err *err)
@@ -170,6 +203,12 @@ static inline Status gpu_sync(GpuBackend *b, Err *err)
 static inline Status gpu_event_record(GpuBackend *b, GpuEvent **out, Err *err)
 {
     return b->ops->event_record(b, out, err);
+}
+/* Until all that was queued before the event has happened. */
+static inline Status gpu_event_wait(GpuBackend *b, GpuEvent *e, Err *err)
+{
+    assert(e);
+    return b->ops->event_wait ? b->ops->event_wait(b, e, err) : ST_OK;
 }
 /* Both events must have happened (gpu_sync); `to` was recorded after `from`. */
 static inline Status gpu_event_elapsed_ns(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err)

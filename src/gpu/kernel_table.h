@@ -8,7 +8,9 @@
 
 struct GpuKernel {
     const KernelObject *obj;
-    GpuKernel *inner; /* trace: the wrapped backend's handle of obj; NULL elsewhere */
+    GpuKernel *inner;    /* trace: the wrapped backend's handle of obj; NULL elsewhere */
+    void *function;      /* cuda: the driver's function; NULL elsewhere */
+    uint32_t smem_limit; /* cuda: bytes of dynamic shared memory that a launch may have as the function is set now */
     GpuKernel *next;
 };
 

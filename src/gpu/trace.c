@@ -71,6 +71,28 @@ static void trace_facts(GpuBackend *b, GpuFacts *out)
     trace_line(t, "facts", start, ST_OK);
 }
 
+static const char *trace_lost(GpuBackend *b)
+{
+    return gpu_lost(trace_of(b)->inner);
+}
+
+static Status trace_host_alloc(GpuBackend *b, size_t bytes, const char *what, void **out, Err *err)
+{
+    GpuTrace *t = trace_of(b);
+    uint64_t start = now_ns();
+    Status st = gpu_host_alloc(t->inner, bytes, what, out, err);
+    trace_bytes(t, "host_alloc", bytes, start, st);
+    return st;
+}
+
+static void trace_host_free(GpuBackend *b, void *p)
+{
+    GpuTrace *t = trace_of(b);
+    uint64_t start = now_ns();
+    gpu_host_free(t->inner, p);
+    trace_line(t, "host_free", start, ST_OK);
+}
+
 static Status trace_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
 {
     GpuTrace *t = trace_of(b);
@@ -178,6 +200,15 @@ static Status trace_event_record(GpuBackend *b, GpuEvent **out, Err *err)
     return st;
 }
 
+static Status trace_event_wait(GpuBackend *b, GpuEvent *e, Err *err)
+{
+    GpuTrace *t = trace_of(b);
+    uint64_t start = now_ns();
+    Status st = gpu_event_wait(t->inner, e, err);
+    trace_line(t, "event_wait", start, st);
+    return st;
+}
+
 static Status trace_event_elapsed_ns(GpuBackend *b, GpuEvent *from, GpuEvent *to, uint64_t *ns, Err *err)
 {
     GpuTrace *t = trace_of(b);
@@ -231,10 +262,11 @@ static void trace_graph_free(GpuBackend *b, GpuGraph *g)
 }
 
 #define TRACE_OPS                                                                                                      \
-    .name = "trace", .free = trace_free, .facts = trace_facts, .mem_alloc = trace_mem_alloc,                           \
-    .mem_free = trace_mem_free, .mem_set = trace_mem_set, .upload = trace_upload, .download = trace_download,          \
-    .copy = trace_copy, .kernel = trace_kernel, .launch = trace_launch, .sync = trace_sync,                            \
-    .event_record = trace_event_record, .event_elapsed_ns = trace_event_elapsed_ns, .event_free = trace_event_free
+    .name = "trace", .free = trace_free, .facts = trace_facts, .lost = trace_lost, .mem_alloc = trace_mem_alloc,       \
+    .host_alloc = trace_host_alloc, .host_free = trace_host_free, .mem_free = trace_mem_free,                          \
+    .mem_set = trace_mem_set, .upload = trace_upload, .download = trace_download, .copy = trace_copy,                  \
+    .kernel = trace_kernel, .launch = trace_launch, .sync = trace_sync, .event_record = trace_event_record,            \
+    .event_wait = trace_event_wait, .event_elapsed_ns = trace_event_elapsed_ns, .event_free = trace_event_free
 
 /* A capability is a slot that is not NULL, so the trace has graphs exactly when the backend inside has. */
 static const GpuOps trace_ops = {TRACE_OPS};

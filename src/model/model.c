@@ -93,7 +93,10 @@ static Status bind_block(Model *m, BoundPlan *bp, const PlanBlock *b, const uint
     for (uint32_t i = 0; i < b->n_steps; i++) {
         const PlanStep *s = &b->steps[i];
         BoundLaunch *l = &bp->launches[bp->n_launches++];
-        *l = (BoundLaunch){.step = s, .launch = {.block = {s->point->block, 1, 1}, .n_args = s->n_args, .args = *args}};
+        *l = (BoundLaunch){
+            .step = s,
+            .launch = {
+                .block = {s->point->block, 1, 1}, .n_args = s->n_args, .args = *args, .overlap = s->point->overlap}};
         TRY(gpu_kernel(m->gpu, s->kernel, &l->kernel, err));
         bind_args(m, s, places, state_base, *args);
         *args += s->n_args;

@@ -421,6 +421,33 @@ static void lower__one_constant_of_a_point_changes_the_digest(void **state)
     free(m);
 }
 
+static void lower__a_point_that_overlaps_is_another_plan_and_says_so(void **state)
+{
+    Model *m = fix_model(DT_Q4_1, DT_F32);
+    Kernels *k[2] = {fix_cpu(F_ALL, NULL), fix_cpu(F_ALL "overlap = true\n", NULL)}; /* the head's point */
+    FamilySet *fs[2];
+    Plan *p[2];
+    Str text[2] = {STR_INIT, STR_INIT};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fs[i] = fix_load(k[i]);
+        p[i] = fix_lower(&m->in, fs[i], fix_decode(2));
+        plan_show(p[i], &text[i]);
+        assert_int_equal(p[i]->head.steps[p[i]->head.n_steps - 1].point->overlap, i);
+    }
+    assert_string_not_equal(p[0]->digest, p[1]->digest);
+    assert_null(strstr(str_c(&text[0]), "overlap"));
+    assert_non_null(strstr(str_c(&text[1]), "overlap"));
+    for (int i = 0; i < 2; i++) {
+        str_release(&text[i]);
+        plan_free(p[i]);
+        families_free(fs[i]);
+        fix_kernels_free(k[i]);
+    }
+    free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +468,7 @@ int main(void)
         cmocka_unit_test(lower__a_shape_that_is_none_is_refused),
         cmocka_unit_test(lower__the_same_input_has_the_same_digest_and_any_change_another),
         cmocka_unit_test(lower__one_constant_of_a_point_changes_the_digest),
+        cmocka_unit_test(lower__a_point_that_overlaps_is_another_plan_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

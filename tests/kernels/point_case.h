@@ -76,6 +76,7 @@ typedef struct PointCase {
     uint8_t *input[RULE_MAX_VARS]; /* an input's bytes; NULL for what a node makes */
     float *dense[CASE_MAX_WEIGHTS];
     uint8_t *laid[CASE_MAX_WEIGHTS];
+    size_t laid_bytes[CASE_MAX_WEIGHTS], rope_bytes;
     float *rope_rows;
     int32_t *tokens, *positions, *slots, *row_seq, *seq_start, *table, *out_rows, *state_slots;
     double *kv[2]; /* [seq][tokens][row of the part], rounded to the pool's format; of a recurrent state [seq][row] */
@@ -404,7 +405,7 @@ static void case_formats(PointCase *c)
         if (f == DT_NONE && maker >= 0 && c->nodes[maker].op->kind == OP_ACT_QUANT)
             f = DT_I8_32; /* an inner value that the family does not list */
         if (f == DT_NONE)
-            f = c->fs->facts.activation;
+            f = maker >= 0 && c->nodes[maker].op->kind == OP_LM_HEAD ? DT_F32 : c->fs->facts.activation;
         for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
             const InstanceNode *n = &c->nodes[i];
             if (n->op->kind == OP_EMBED && n->in[0] == v)
@@ -444,7 +445,16 @@ static void case_encode(DType f, const float *row, uint32_t width, uint8_t *byte
             values[i] = (double)row[i];
         return;
     }
-    assert_int_equal(f, DT_I8_32);
+    if (f == DT_BF16) {
+        for (uint32_t i = 0; i < width; i++) {
+            uint16_t x = f32_to_bf16(row[i]);
+            memcpy(bytes + 2 * i, &x, 2);
+            values[i] = (double)bf16_to_f32(x);
+        }
+        return;
+    }
+    if (f != DT_I8_32)
+        fail_msg("edges in %s are not known to point_case.h; add them to case_encode and case_decode", dtype_name(f));
     for (uint32_t b = 0; b < width; b += 32, bytes += 40) {
         float top = 0;
         int32_t sum = 0;
@@ -474,6 +484,10 @@ static void case_decode(DType f, const uint8_t *bytes, uint32_t width, double *v
             int32_t id;
             memcpy(&id, bytes + 4 * i, 4);
             values[i] = id;
+        } else if (f == DT_BF16) {
+            uint16_t h;
+            memcpy(&h, bytes + 2 * i, 2);
+            values[i] = (double)bf16_to_f32(h);
         } else {
             const uint8_t *block = bytes + i / 32 * 40;
             memcpy(&x, block + 32, 4);
@@ -580,6 +594,7 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     uint8_t *raw = case_alloc(c, n, row_bytes);
     c->dense[at] = case_alloc(c, experts * n * k, sizeof(float));
     c->laid[at] = case_alloc(c, experts * laid, 1);
+    c->laid_bytes[at] = experts * laid;
     rows = layout_rows(layout);
     for (uint32_t e = 0; e < experts; e++) {
         if (!random_rows(stored, n, k, raw, case_random))
@@ -808,6 +823,7 @@ static void case_rope(PointCase *c)
 
     c->rope = (RopeSpec){.kind = ROPE_DEFAULT, .dims = c->shape->rotary, .theta = 10000, .factor = 1};
     c->rope_rows = case_alloc(c, (size_t)len * c->rope.dims, sizeof(float));
+    c->rope_bytes = (size_t)len * c->rope.dims * sizeof(float);
     if (rope_table_fill(&c->rope, NULL, len, c->rope_rows, &err) != ST_OK)
         fail_msg("%s", err.msg);
 }
