@@ -38,14 +38,18 @@ static DType wanted_input(const Lowering *l, const InstanceBlock *src, const Ins
     return activation;
 }
 
-static bool edge_is_i32(const InstanceBlock *src, uint32_t edge)
+/* The format that the op which makes the edge leaves it in, or `otherwise`. */
+static DType made_as(const InstanceBlock *src, uint32_t edge, DType otherwise)
 {
     int32_t maker = src->edges[edge].producer;
-    bool is = false;
+    const InstanceNode *n = maker >= 0 ? &src->nodes[maker] : NULL;
 
-    for (uint32_t i = 0; maker >= 0 && i < src->nodes[maker].op->n_out; i++)
-        is |= src->nodes[maker].out[i] == edge && (src->nodes[maker].op->i32_out >> i & 1) != 0;
-    return is;
+    for (uint32_t i = 0; n != NULL && i < n->op->n_out; i++)
+        if (n->out[i] == edge && (n->op->i32_out >> i & 1))
+            return DT_I32;
+        else if (n->out[i] == edge && (n->op->f32_out >> i & 1))
+            return DT_F32;
+    return otherwise;
 }
 
 static DType plain_format(const Lowering *l, const InstanceBlock *src, BlockRole role, uint32_t edge)
@@ -54,9 +58,7 @@ static DType plain_format(const Lowering *l, const InstanceBlock *src, BlockRole
         return DT_I32;
     if (role == BLOCK_HEAD && edge == src->out_edge)
         return DT_F32;
-    if (edge_is_i32(src, edge))
-        return DT_I32;
-    return l->fs->facts.activation;
+    return made_as(src, edge, l->fs->facts.activation);
 }
 
 /* The edge that holds `edge` in `format`, when an earlier linear asked for it; -1 otherwise. */

@@ -157,7 +157,8 @@ static const OpDef ops[OP_COUNT] = {
                   .n_params = 7,
                   .params = {INT("k"), ENUM("scores", router_scores), INT_OR("renormalize", 0), FLOAT_OR("scale", 1),
                              FLOAT_OR("sum_eps", 0), INT_OR("n_group", 1), INT_OR("topk_group", 1)},
-                  .i32_out = 1},
+                  .i32_out = 1,
+                  .f32_out = 2},
     [OP_EXPERT_LINEAR] = {.kind = OP_EXPERT_LINEAR,
                           .name = "expert_linear",
                           .n_in = 2,
@@ -201,7 +202,8 @@ static const OpDef ops[OP_COUNT] = {
                       .n_weights = 2,
                       .weights = {VECTOR("a_log"), VECTOR("dt_bias")},
                       .n_params = 1,
-                      .params = {ENUM("decay", decay_forms)}},
+                      .params = {ENUM("decay", decay_forms)},
+                      .f32_out = 1},
     /* A head's state S [k_dim][v_dim]: S' = decay S, S = S' + k (beta (v - S'^T k))^T, y = scale S^T q. Neighbouring
      * value heads share a key head. */
     [OP_GDN_RECURRENCE] = {.kind = OP_GDN_RECURRENCE,

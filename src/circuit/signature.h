@@ -69,6 +69,8 @@ typedef struct OpDef {
     bool reads_table; /* a rope table */
     bool on_outputs;  /* works on the step's output rows (outs), not on all rows */
     uint32_t i32_out; /* bit i: out i holds i32 */
+    uint32_t
+        f32_out; /* bit i: out i holds f32 whatever the class's activations are: few numbers, and exact ones count */
 } OpDef;
 
 const OpDef *op_find(const char *name); /* NULL when unknown */

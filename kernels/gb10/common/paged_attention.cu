@@ -14,14 +14,6 @@
 
 enum { WARPS = 4, HEAD_MAX = 256, PAIRS = HEAD_MAX / (2 * WARP) };
 
-__device__ __forceinline__ float warp_max(float v)
-{
-#pragma unroll
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
-    return v;
-}
-
 __device__ __forceinline__ void load_kv(float (&x)[VEC], const bf16 *p)
 {
     load_row(x, p, VEC, true);

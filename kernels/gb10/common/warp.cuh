@@ -1,4 +1,4 @@
-/* warp.cuh - sums across the threads of a block, in one order whatever the schedule. */
+/* warp.cuh - sums and maxima across the threads of a block, in one order whatever the schedule. */
 #ifndef METRALE_WARP_CUH
 #define METRALE_WARP_CUH
 
@@ -10,6 +10,15 @@ __device__ __forceinline__ float warp_sum(float v)
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2)
         v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+/* The largest over the warp's lanes, in every lane. */
+__device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
     return v;
 }
 
