@@ -1,0 +1,328 @@
+/* ring.cuh - matrix products of 1 to 8 rows at the speed of memory: y[r][n] = x[r] . w[n], weights in the layout `frag`.
+ *
+ * One block of 17 warps stays on each multiprocessor and takes every CTAS-th tile of 16 outputs. The last warp fills a ring of
+ * stages with bulk copies of the tiles' bytes, which it starts before the kernel in front has ended: weights depend on nothing.
+ * The other 16 warps wait for x, put it into shared memory in the order in which mma takes it as B, and consume the stages.
+ *
+ * Order of a sum, the same for every number of rows: k is cut in phases of 4096. In a phase, group j of stage s belongs to
+ * warp j mod TEAM of team s mod (16 / TEAM); a warp adds its groups in order; the 16 warps' sums are added in order; then the
+ * phases. So a row's bits depend on the row alone.
+ *
+ * Shared memory: the ring in what the launch gives beyond the sums (16 KB) and x. x is there for as many phases at once as 64 KB
+ * hold (a span); where that is less than k, spans are the outer loop and what is summed so far waits in `partial`. */
+#ifndef METRALE_RING_CUH
+#define METRALE_RING_CUH
+#include "frag.cuh"
+#include "ptx.cuh"
+
+enum {
+    CONSUMERS = 16,
+    RING_THREADS = 32 * (CONSUMERS + 1),
+    PHASE = 4096,    /* k's */
+    X_BYTES = 65536, /* of x at once */
+    SUMS = 2,        /* buffers of the warps' sums */
+    SUM_BYTES = SUMS * CONSUMERS * 512,
+    MAX_SLOTS = 16
+};
+
+/* How a phase's groups are dealt out: groups of a stage, warps that share a stage. */
+template <typename F> struct Deal;
+template <> struct Deal<FragBf16> {
+    enum { STAGE = 16, TEAM = 4 };
+};
+template <> struct Deal<FragF16> {
+    enum { STAGE = 16, TEAM = 4 };
+};
+template <> struct Deal<FragFp8> {
+    enum { STAGE = 8, TEAM = 4 };
+};
+template <> struct Deal<FragNvfp4> {
+    enum { STAGE = 32, TEAM = 8 };
+};
+template <> struct Deal<FragMxfp4> {
+    enum { STAGE = 32, TEAM = 8 };
+};
+
+/* Where elements k, k + 1 of a group (fp4: k of the first four of eight, and k + 4) stand among its [QUADS][4 lanes][4 words]. */
+template <typename F> struct Place {
+    int quad, lane, word;
+};
+template <typename F> __device__ __forceinline__ Place<F> place(int k)
+{
+    if (F::GROUP == 32)
+        return {0, k % 8 / 2, k / 8};
+    if (F::GROUP == 128)
+        return {k / 32, k % 16 / 4, k % 32 / 16 * 2 + k % 4 / 2};
+    return {k / 32, k % 32 / 8, k % 4};
+}
+
+/* x of the rows of a span: shared words [unit][rows][4 lanes][4], unit = group * QUADS + quad. */
+template <typename F> struct Operand {
+    uint32_t *words;
+    int rows;
+
+    /* elements k0..k0 + 7 of row r, k0 a multiple of 8 within the span */
+    __device__ __forceinline__ void put(int r, int k0, const bf16 (&v)[8]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const bool apart = F::GROUP == 64;
+            const Place<F> p = place<F>((k0 + (apart ? i : 2 * i)) % F::GROUP);
+            const int unit = (k0 / F::GROUP) * F::QUADS + p.quad;
+            words[((unit * rows + r) * 4 + p.lane) * 4 + p.word] =
+                apart ? pack_x<F::Half>(v[i], v[i + 4]) : pack_x<F::Half>(v[2 * i], v[2 * i + 1]);
+        }
+    }
+    /* a lane's units of group g for token lane / 4, of which there are n from row `first` on */
+    __device__ __forceinline__ void get(uint4 (&x)[F::QUADS], int g, int first, int n, int lane) const
+    {
+#pragma unroll
+        for (int q = 0; q < F::QUADS; q++)
+            x[q] = lane / 4 < n ? reinterpret_cast<const uint4 *>(
+                                      words)[((g * F::QUADS + q) * rows + first + lane / 4) * 4 + lane % 4]
+                                : make_uint4(0, 0, 0, 0);
+    }
+};
+
+struct Ring {
+    uint8_t *stages;
+    uint64_t *full, *empty;
+    int n_slots, slot;
+    uint32_t parity; /* of the slot's use */
+
+    __device__ __forceinline__ void next()
+    {
+        if (++slot == n_slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Named barrier of the consumers; 0 is __syncthreads. */
+__device__ __forceinline__ void consumers_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * CONSUMERS) : "memory");
+}
+
+__device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+/* v = p[0..8), zeros from p[n] on. */
+__device__ __forceinline__ void load_8(bf16 (&v)[8], const bf16 *p, int n)
+{
+    if (n >= 8 && reinterpret_cast<uintptr_t>(p) % 16 == 0) {
+        const uint4 u = *reinterpret_cast<const uint4 *>(p);
+        memcpy(v, &u, sizeof v);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = i < n ? p[i] : __float2bfloat16_rn(0.0f);
+}
+
+/* What is done to x on its way in: nothing, or rms_norm with weights w. As rms_norm_block sums: 256 threads a row, 8 elements
+ * each, lanes, then warps. */
+struct Norm {
+    const float *w;
+    float eps, offset;
+};
+
+/* A job is a tile with the x rows it meets. Work has
+ *   jobs()                    how many this block has
+ *   tile(j)                   where the tile's bytes begin
+ *   first(j), tokens(j)       its rows of x
+ *   finish(j, lane, sum[4])   called by one warp once job j's sums are complete; for jobs j, j + 1, ... of one pair
+ *                             (PARTS) by the same warp in order
+ *   x(r)                      row r of x in memory */
+template <typename F, int PARTS, typename Work>
+__device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, const Norm *norm, float *partial,
+                                         bool late)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], sums_full[SUMS], sums_empty[SUMS];
+    __shared__ float row_scale[8], warp_sums[CONSUMERS];
+    enum { STAGE = Deal<F>::STAGE, TEAM = Deal<F>::TEAM, TEAMS = CONSUMERS / TEAM, PER_PHASE = PHASE / F::GROUP };
+    enum { STAGE_BYTES = STAGE * F::BYTES };
+
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int groups = frag_groups<F>(k), phases = (groups + PER_PHASE - 1) / PER_PHASE;
+    int fit = X_BYTES / (2 * PHASE * x_rows);
+    fit = fit < phases ? (fit < 1 ? 1 : fit) : phases;
+    const int x_bytes = fit == phases ? 2 * x_rows * groups * F::GROUP : 2 * x_rows * fit * PHASE;
+    float *sums = reinterpret_cast<float *>(shared);
+    Operand<F> operand = {reinterpret_cast<uint32_t *>(shared + SUM_BYTES), x_rows};
+    Ring ring = {shared + SUM_BYTES + x_bytes, full, empty, 0, 0, 0};
+    ring.n_slots = ((int)dynamic_shared_bytes() - SUM_BYTES - x_bytes) / STAGE_BYTES;
+    ring.n_slots = ring.n_slots < MAX_SLOTS ? ring.n_slots : MAX_SLOTS;
+
+    launch_dependents();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < ring.n_slots; i++) {
+            barrier_init(&full[i], 1);
+            barrier_init(&empty[i], TEAM);
+        }
+        for (int i = 0; i < SUMS; i++) {
+            barrier_init(&sums_full[i], CONSUMERS);
+            barrier_init(&sums_empty[i], 1);
+        }
+        barrier_init_fence();
+    }
+    __syncthreads();
+
+    if (warp == CONSUMERS) {
+        if (lane != 0)
+            return;
+        if (late) /* which tiles there are is a predecessor's result */
+            wait_for_predecessors();
+        const uint64_t policy = policy_evict_first();
+        const int jobs = work.jobs();
+        bool first_use = true;
+        for (int p0 = 0; p0 < phases; p0 += fit)
+            for (int j = 0; j < jobs; j++) {
+                const uint8_t *at = work.tile(j) + F::HEAD + (size_t)p0 * PER_PHASE * F::BYTES;
+                const int end = min(groups, (p0 + fit) * PER_PHASE);
+                for (int g = p0 * PER_PHASE; g < end; g += STAGE) {
+                    const uint32_t bytes = (uint32_t)min(STAGE, end - g) * F::BYTES;
+                    if (!first_use)
+                        barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+                    barrier_expect(&full[ring.slot], bytes);
+                    bulk_copy(ring.stages + (size_t)ring.slot * STAGE_BYTES, at, bytes, &full[ring.slot], policy);
+                    at += bytes;
+                    ring.next();
+                    first_use = first_use && ring.slot != 0;
+                }
+            }
+        return;
+    }
+
+    wait_for_predecessors();
+    if (norm) {
+        const int half = (int)threadIdx.x / 256, at = (int)threadIdx.x % 256;
+        for (int r0 = 0; r0 < x_rows; r0 += 2) {
+            const int r = r0 + half;
+            float sum = 0.0f;
+            for (int c = 8 * at; r < x_rows && c < k; c += 8 * 256) {
+                bf16 v[8];
+                load_8(v, work.x(r) + c, k - c);
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    sum = fmaf(__bfloat162float(v[i]), __bfloat162float(v[i]), sum);
+            }
+            sum = warp_sum(sum);
+            if (lane == 0)
+                warp_sums[warp] = sum;
+            consumers_sync();
+            sum = warp_sum(lane < 8 ? warp_sums[8 * half + lane] : 0.0f);
+            if (at == 0 && r < x_rows)
+                row_scale[r] = rsqrtf(sum / (float)k + norm->eps);
+            consumers_sync();
+        }
+    }
+
+    const int jobs = work.jobs(), team = warp / TEAM, member = warp % TEAM;
+    int buffer = 0;
+    uint32_t buffer_parity = 0;
+    bool buffer_first = true;
+    for (int p0 = 0; p0 < phases; p0 += fit) {
+        const int k0 = p0 * PHASE, k_end = min(groups * F::GROUP, (p0 + fit) * PHASE), chunks = (k_end - k0) / 8;
+        if (p0 > 0)
+            consumers_sync(); /* the last span's x is read */
+        for (int e = (int)threadIdx.x; e < x_rows * chunks; e += 32 * CONSUMERS) {
+            const int r = e / chunks, c = k0 + e % chunks * 8;
+            bf16 v[8];
+            load_8(v, work.x(r) + c, k - c);
+            if (norm) {
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float w = c + i < k ? norm->w[c + i] + norm->offset : 0.0f;
+                    v[i] = __float2bfloat16_rn(__bfloat162float(v[i]) * (row_scale[r] * w));
+                }
+            }
+            operand.put(r, c - k0, v);
+        }
+        consumers_sync();
+
+        for (int j = 0; j < jobs; j++) {
+            const int end = min(groups, (p0 + fit) * PER_PHASE), first = work.first(j), tokens = work.tokens(j);
+            const bool mine = j / PARTS % CONSUMERS == warp;
+            float4 *const part = reinterpret_cast<float4 *>(partial) + ((size_t)j * gridDim.x + blockIdx.x) * 32 + lane;
+            float4 total = p0 > 0 && mine ? *part : make_float4(0, 0, 0, 0);
+            for (int ph = p0 * PER_PHASE; ph < end; ph += PER_PHASE) {
+                const int stop = min(end, ph + PER_PHASE);
+                float acc[4] = {0, 0, 0, 0};
+                for (int g = ph, s = 0; g < stop; g += STAGE, s++) {
+                    if (s % TEAMS == team) {
+                        const uint8_t *stage = ring.stages + (size_t)ring.slot * STAGE_BYTES;
+                        const int n = min(STAGE, stop - g);
+                        barrier_wait(&full[ring.slot], ring.parity);
+                        for (int i = member; i < n; i += TEAM) {
+                            F a;
+                            uint4 x[F::QUADS];
+                            a.load(stage + (size_t)i * F::BYTES, lane);
+                            operand.get(x, g + i - p0 * PER_PHASE, first, tokens, lane);
+                            a.add(acc, x);
+                        }
+                        /* what was loaded has been used, hence has come, before the slot is given back */
+                        asm volatile("" : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])::"memory");
+                        __syncwarp();
+                        if (lane == 0)
+                            barrier_arrive(&empty[ring.slot]);
+                    }
+                    ring.next();
+                }
+                if (!buffer_first)
+                    barrier_wait(&sums_empty[buffer], buffer_parity ^ 1);
+                float4 *out = reinterpret_cast<float4 *>(sums) + (buffer * CONSUMERS + warp) * 32 + lane;
+                *out = make_float4(acc[0], acc[1], acc[2], acc[3]);
+                __syncwarp();
+                if (lane == 0)
+                    barrier_arrive(&sums_full[buffer]);
+                if (mine) {
+                    barrier_wait(&sums_full[buffer], buffer_parity);
+                    const float4 *in = reinterpret_cast<const float4 *>(sums) + buffer * CONSUMERS * 32 + lane;
+                    float4 v = in[0];
+#pragma unroll
+                    for (int w = 1; w < CONSUMERS; w++) {
+                        const float4 u = in[32 * w];
+                        v = make_float4(v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w);
+                    }
+                    total = make_float4(total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w);
+                    asm volatile("" : "+f"(total.x), "+f"(total.y), "+f"(total.z), "+f"(total.w)::"memory");
+                    __syncwarp();
+                    if (lane == 0)
+                        barrier_arrive(&sums_empty[buffer]);
+                }
+                if (++buffer == SUMS) {
+                    buffer = 0;
+                    buffer_parity ^= 1;
+                    buffer_first = false;
+                }
+            }
+            if (!mine)
+                continue;
+            if (end < groups) /* partial: [jobs][blocks][32 lanes][4] */
+                *part = total;
+            else {
+                const float sum[4] = {total.x, total.y, total.z, total.w};
+                work.finish(j, lane, sum);
+            }
+        }
+    }
+}
+
+/* Element c of a lane's four sums: row of the tile, token. */
+__device__ __forceinline__ int sum_row(int lane, int c)
+{
+    return lane / 4 + c / 2 * 8;
+}
+__device__ __forceinline__ int sum_token(int lane, int c)
+{
+    return lane % 4 * 2 + c % 2;
+}
+#endif
