@@ -55,7 +55,8 @@
  *   keep    = ["h"]                    # inner variables that the family writes too; an inner value that others read
  *                                      # and that is not kept: no match
  *   numerics = { kind = "bit_identical", proof = "tests/kernels/test_x.c" }
- *                                      # reference | bit_identical (proof) | differs (lever = "...")
+ *                                      # reference | bit_identical (proof) | differs (lever = "...", opted in;
+                                      # "batch_invariant": where that lever is off)
  *
  * Owns: its arena.  Thread: immutable after load. */
 #ifndef METRALE_CIRCUIT_FAMILIES_H
