@@ -14,6 +14,7 @@
  * kernel may round for the tensor cores (attention's probabilities), and one for each inner edge of a fused rule, which its
  * parts would have rounded. Whoever drops an element, a scale or a bias is off by 1e-2 or more. */
 #include "point_case.h"
+#include <fnmatch.h>
 
 #include "core/hash.h"
 #include "gpu/gpu.h"
@@ -372,7 +373,8 @@ static void visit_point(Visit *v, VisitFn fn)
                  v->point->constants, v->family.id);
 }
 
-static const char *wanted_class; /* of the command line; NULL: all */
+/* Of the command line: [CLASS [RULE-GLOB]]; NULL: all. */
+static const char *wanted_class, *wanted_rules;
 
 static bool is_gpu(const KernelTarget *t)
 {
@@ -418,6 +420,8 @@ static void visit_target(Visit *v, const KernelTarget *target, VisitFn fn, uint3
     for (uint32_t r = 0; r < v->all->n_rules; r++)
         for (uint32_t p = 0; p < v->all->rules[r].family->n_points; p++) {
             v->rule = v->all->rules[r];
+            if (wanted_rules && fnmatch(wanted_rules, v->rule.id, 0) != 0)
+                continue;
             v->family = *v->rule.family;
             v->point = &v->family.points[p];
             v->family.points = v->point;
@@ -827,6 +831,24 @@ static void classes__that_cannot_run_here_are_named(void **state)
     }
 }
 
+/* One line for each rule of the class, for a script that runs each in a process of its own. */
+static int list_rules(void)
+{
+    const KernelRegistry *reg = &metrale_registry;
+    const KernelTarget *t = reg->targets;
+    FamilySet *fs;
+    Err err;
+
+    while (t < reg->targets + reg->n_targets && strcmp(t->hw, wanted_class) != 0)
+        t++;
+    if (t == reg->targets + reg->n_targets || families_load(&fs, reg, t, &err) != ST_OK)
+        return 1;
+    for (uint32_t r = 0; r < fs->n_rules; r++)
+        puts(fs->rules[r].id);
+    families_free(fs);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -840,5 +862,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(rules__fused_ones_give_the_bits_of_their_ops),
     };
     wanted_class = argc > 1 ? argv[1] : NULL;
+    wanted_rules = argc > 2 ? argv[2] : NULL;
+    if (wanted_rules && strcmp(wanted_rules, "--list") == 0)
+        return list_rules();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
