@@ -1,6 +1,7 @@
 /* memory.c - see memory.h. The layout of the step inputs and of the KV pools is decided here and nowhere else. */
 #include "model/memory.h"
 #include "model/load.h"
+#include <string.h>
 
 static uint64_t aligned(uint64_t bytes, uint64_t to)
 {
@@ -20,6 +21,24 @@ uint64_t memory_input_bytes(const StepShape *s, StepTable t)
     else if (t == STEP_STATE_SLOTS)
         n = s->max_seqs;
     return aligned(n * sizeof(int32_t), 64);
+}
+
+uint64_t memory_input_places(const StepShape *s, uint64_t at[STEP_TABLES])
+{
+    uint64_t end = 0;
+
+    for (StepTable t = 0; t < STEP_TABLES; t++)
+        if (t != STEP_BLOCK_TABLE) {
+            at[t] = end;
+            end += memory_input_bytes(s, t);
+        }
+    at[STEP_BLOCK_TABLE] = end;
+    return end + memory_input_bytes(s, STEP_BLOCK_TABLE);
+}
+
+uint32_t memory_padding(const Plan *p)
+{
+    return strcmp(p->families->target->vendor, "cpu") != 0;
 }
 
 Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err)
@@ -56,13 +75,14 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
         m.activations = plans[i]->arena_bytes > m.activations ? plans[i]->arena_bytes : m.activations;
         shape_widen(&most, &plans[i]->shape);
     }
+    const uint32_t pad = memory_padding(plans[0]);
     for (uint32_t l = 0; l < in->n_layers; l++) {
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
                 const bool paged = b->states[s].kind == STATE_PAGED;
                 uint64_t bytes, one = 0;
-                TRY(memory_state_bytes(&b->states[s], p, paged ? kv_blocks : most.max_seqs, &bytes, err));
+                TRY(memory_state_bytes(&b->states[s], p, pad + (paged ? kv_blocks : most.max_seqs), &bytes, err));
                 dtype_row_bytes(b->states[s].format,
                                 (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width, &one);
                 *(paged ? &m.kv : &m.states) += bytes;
@@ -71,8 +91,8 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
     }
     for (uint32_t i = 0; i < in->n_ropes; i++)
         m.tables += memory_rope_bytes(&in->ropes[i], most.max_len);
-    for (StepTable t = 0; t < STEP_TABLES; t++)
-        m.inputs += memory_input_bytes(&most, t);
+    uint64_t places[STEP_TABLES];
+    m.inputs = memory_input_places(&most, places);
     m.total = m.weights + m.kv + m.states + m.activations + m.tables + m.inputs;
     *out = m;
 done:

@@ -15,8 +15,14 @@ typedef struct MemoryPlan {
 /* plans: all plans of the model (decode rungs and extend), same instance. */
 Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans, uint32_t kv_blocks, Err *err);
 
+/* GPU classes run a decode step as the graph of its rung, which always has the rung's rows. Rows of nobody then fill it up,
+ * and they have a KV block (number kv_blocks) and a state slot (number max_seqs) of their own behind the others. */
+uint32_t memory_padding(const Plan *p); /* 1 or 0: how many of each */
+
 /* The pieces, each rounded up to its alignment; model_new lays memory out with the same functions. */
-uint64_t memory_input_bytes(const StepShape *widest, StepTable t);
+uint64_t memory_input_bytes(const StepShape *shape, StepTable t);
+/* Where each table of a step of this shape is, the block table last; the end is returned. */
+uint64_t memory_input_places(const StepShape *shape, uint64_t at[STEP_TABLES]);
 /* count: blocks of a paged state, slots of a recurrent one; there is a slot for each sequence of the widest step. */
 Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err);
 uint64_t memory_rope_bytes(const RopeSpec *r, uint32_t max_len);

@@ -4,6 +4,10 @@
  * (grids, dynamic integers) is filled in when the counts differ from those of the last step that used the plan: in a decode loop that
  * is never. A step is then: copy the tables in, launch the list, copy the logits out.
  *
+ * Where the device has graphs, each decode rung is bound for its most rows at start and its list is recorded once. A decode
+ * step is then one upload, one graph, one download; rows that it lacks are rows of nobody (memory.h), which touch nothing
+ * that is alive.
+ *
  * Plans share one activation arena; they never run at the same time. */
 #include "model/model.h"
 #include "model/load.h"
@@ -25,6 +29,8 @@ typedef struct BoundPlan {
     uint32_t n_launches, head_at;
     KArg *args;
     uint32_t rows, outs, seqs; /* the counts it is bound for; rows 0: none yet */
+    uint64_t input_at[STEP_TABLES];
+    GpuGraph *graph; /* of a decode rung; NULL: launched one by one */
 } BoundPlan;
 
 struct Model {
@@ -37,7 +43,7 @@ struct Model {
     GpuBuf weights, kv, arena, tables, inputs; /* kv: paged and recurrent states */
     uint64_t *state_at[4];                     /* [part][state]: offset in kv */
     uint64_t *rope_at;                         /* [rope]: offset in tables */
-    uint64_t input_at[STEP_TABLES];
+    uint8_t *host_inputs; /* where a step's tables are put together; pinned where the device has such memory */
     BoundPlan plans[MODEL_MAX_PLANS]; /* decode rungs, ascending; then extend */
     uint32_t n_plans;
     uint32_t vocab;
@@ -52,7 +58,8 @@ static void *weight_ptr(const Model *m, const uint32_t *places, uint32_t slot)
 }
 
 /* The fixed part of a step's arguments for one layer (state_base) whose weights are `places`. */
-static void bind_args(const Model *m, const PlanStep *s, const uint32_t *places, uint32_t state_base, KArg *out)
+static void bind_args(const Model *m, const BoundPlan *bp, const PlanStep *s, const uint32_t *places,
+                      uint32_t state_base, KArg *out)
 {
     for (uint32_t i = 0; i < s->n_args; i++) {
         const PlanArg *a = &s->args[i];
@@ -73,7 +80,7 @@ static void bind_args(const Model *m, const PlanStep *s, const uint32_t *places,
             out[i].ptr = (uint8_t *)m->tables.ptr + m->rope_at[a->index];
             break;
         case ARG_STEP:
-            out[i].ptr = (uint8_t *)m->inputs.ptr + m->input_at[a->index];
+            out[i].ptr = (uint8_t *)m->inputs.ptr + bp->input_at[a->index];
             break;
         case ARG_I32:
         case ARG_EXPR:
@@ -98,7 +105,7 @@ static Status bind_block(Model *m, BoundPlan *bp, const PlanBlock *b, const uint
             .launch = {
                 .block = {s->point->block, 1, 1}, .n_args = s->n_args, .args = *args, .overlap = s->point->overlap}};
         TRY(gpu_kernel(m->gpu, s->kernel, &l->kernel, err));
-        bind_args(m, s, places, state_base, *args);
+        bind_args(m, bp, s, places, state_base, *args);
         *args += s->n_args;
     }
 done:
@@ -126,6 +133,7 @@ static Status bind_plan(Model *m, BoundPlan *bp, Err *err)
     if (bp->launches == NULL || bp->args == NULL)
         TRY(err_set(err, ST_NOMEM, "out of memory for %zu launches", launches));
 
+    memory_input_places(&p->shape, bp->input_at);
     KArg *args = bp->args;
     TRY(bind_block(m, bp, &p->stem, m->load->stem, 0, &args, err));
     for (uint32_t l = 0; l < m->in->n_layers; l++) {
@@ -201,6 +209,32 @@ done:
     return st;
 }
 
+static Status launch_list(Model *m, const BoundPlan *bp, uint32_t end, Err *err)
+{
+    Status st = ST_OK;
+    for (uint32_t i = 0; i < end; i++)
+        if (!bp->launches[i].skip)
+            TRY(gpu_launch(m->gpu, bp->launches[i].kernel, &bp->launches[i].launch, err));
+done:
+    return st;
+}
+
+/* The whole list of a decode rung at its most rows, all of them wanted. */
+static Status record_plan(Model *m, BoundPlan *bp, Err *err)
+{
+    const StepShape *s = &bp->plan->shape;
+    Status st = bind_counts(m, bp, s->max_rows, s->max_outs, s->max_seqs, err), ended;
+    Err ignored;
+
+    if (st == ST_OK)
+        st = gpu_graph_begin(m->gpu, err);
+    if (st != ST_OK)
+        return st;
+    st = launch_list(m, bp, bp->n_launches, err);
+    ended = gpu_graph_end(m->gpu, &bp->graph, st == ST_OK ? err : &ignored); /* in any case */
+    return st == ST_OK ? ended : st;
+}
+
 /* ---- start ------------------------------------------------------------------------------------------------------ */
 
 uint32_t model_shapes(const ModelOptions *o, StepShape *out, uint32_t n)
@@ -246,7 +280,9 @@ static Status allocate(Model *m, Err *err)
 {
     Status st = ST_OK;
     const Instance *in = m->in;
-    uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs = 0, sum = 0;
+    uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs, sum = 0, places[STEP_TABLES];
+    const uint32_t pad = memory_padding(m->plans[0].plan);
+    void *host = NULL;
 
     m->rope_at = calloc(in->n_ropes + 1u, sizeof *m->rope_at);
     for (int p = 0; p < 4; p++)
@@ -259,7 +295,8 @@ static Status allocate(Model *m, Err *err)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
                 const bool paged = b->states[s].kind == STATE_PAGED;
                 uint64_t bytes;
-                TRY(memory_state_bytes(&b->states[s], p, paged ? m->opt.kv_blocks : m->widest.max_seqs, &bytes, err));
+                TRY(memory_state_bytes(&b->states[s], p, pad + (paged ? m->opt.kv_blocks : m->widest.max_seqs), &bytes,
+                                       err));
                 m->recurrent |= !paged;
                 m->state_at[p][in->layers[l].state_base + s] = kv;
                 kv += bytes;
@@ -271,15 +308,15 @@ static Status allocate(Model *m, Err *err)
         m->rope_at[i] = tables;
         tables += memory_rope_bytes(&in->ropes[i], m->opt.max_len);
     }
-    for (StepTable t = 0; t < STEP_TABLES; t++) {
-        m->input_at[t] = inputs;
-        inputs += memory_input_bytes(&m->widest, t);
-    }
+    inputs = memory_input_places(&m->widest, places);
     TRY(alloc_counted(m, weights, "weights", &m->weights, &sum, err));
     TRY(alloc_counted(m, kv, "KV cache and states", &m->kv, &sum, err));
     TRY(alloc_counted(m, arena, "activations", &m->arena, &sum, err));
     TRY(alloc_counted(m, tables, "rope tables", &m->tables, &sum, err));
     TRY(alloc_counted(m, inputs, "step inputs", &m->inputs, &sum, err));
+    TRY(gpu_host_alloc(m->gpu, inputs, "step inputs", &host, err));
+    m->host_inputs = host;
+    memset(host, 0, inputs);
     if (sum != m->memory.total)
         TRY(err_set(
             err, ST_INVALID,
@@ -349,6 +386,9 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
     TRY(fill_tables(m, store, err));
     for (uint32_t i = 0; i < m->n_plans; i++)
         TRY(bind_plan(m, &m->plans[i], err));
+    if (gpu_has_graphs(gpu) && memory_padding(plans[0]) && !opt->eager)
+        for (uint32_t i = 0; i + 1 < m->n_plans; i++)
+            TRY(record_plan(m, &m->plans[i], err));
     log_info(log,
              "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB states of %u sequences, "
              "%.1f MiB activations, %.1f MiB tables; allocated as predicted",
@@ -367,6 +407,7 @@ void model_free(Model *m)
     if (m == NULL)
         return;
     for (uint32_t i = 0; i < MODEL_MAX_PLANS; i++) {
+        gpu_graph_free(m->gpu, m->plans[i].graph);
         plan_free(m->plans[i].plan);
         free(m->plans[i].launches);
         free(m->plans[i].args);
@@ -377,6 +418,7 @@ void model_free(Model *m)
     gpu_mem_free(m->gpu, &m->arena);
     gpu_mem_free(m->gpu, &m->tables);
     gpu_mem_free(m->gpu, &m->inputs);
+    gpu_host_free(m->gpu, m->host_inputs);
     for (int p = 0; p < 4; p++)
         free(m->state_at[p]);
     free(m->rope_at);
@@ -435,9 +477,34 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
     return ST_OK;
 }
 
-static Status upload_inputs(Model *m, const StepInput *s, Err *err)
+static int32_t *host_table(const Model *m, const BoundPlan *bp, StepTable t)
 {
-    Status st = ST_OK;
+    return (int32_t *)(void *)(m->host_inputs + bp->input_at[t]);
+}
+
+/* Rows of nobody behind the step's own, up to what the graph was recorded for: token 0 at position 0, whose keys, values
+ * and states go where no sequence's are. Outputs that nobody asked for are the last row's. */
+static void pad_inputs(Model *m, const BoundPlan *bp, const StepInput *s)
+{
+    const uint32_t max_blocks = shape_max_blocks(&m->widest), n = bp->plan->shape.max_rows;
+
+    for (uint32_t r = s->rows; r < n; r++) {
+        host_table(m, bp, STEP_TOKENS)[r] = 0;
+        host_table(m, bp, STEP_POSITIONS)[r] = 0;
+        host_table(m, bp, STEP_SLOTS)[r] = (int32_t)(m->opt.kv_blocks * KV_BLOCK_TOKENS);
+        host_table(m, bp, STEP_ROW_SEQ)[r] = (int32_t)r;
+        host_table(m, bp, STEP_SEQ_START)[r + 1] = (int32_t)r + 1;
+        host_table(m, bp, STEP_BLOCK_TABLE)[(size_t)r * max_blocks] = (int32_t)m->opt.kv_blocks;
+        host_table(m, bp, STEP_STATE_SLOTS)[r] = (int32_t)m->widest.max_seqs;
+    }
+    for (uint32_t o = s->outs; o < n; o++)
+        host_table(m, bp, STEP_OUT_ROWS)[o] = (int32_t)n - 1;
+}
+
+/* All tables in one upload. */
+static Status upload_inputs(Model *m, const BoundPlan *bp, const StepInput *s, bool pad, Err *err)
+{
+    const size_t blocks = shape_max_blocks(&m->widest);
     const struct {
         StepTable table;
         const int32_t *from;
@@ -447,16 +514,18 @@ static Status upload_inputs(Model *m, const StepInput *s, Err *err)
               {STEP_SLOTS, s->slots, s->rows},
               {STEP_ROW_SEQ, s->row_seq, s->rows},
               {STEP_SEQ_START, s->seq_start, s->seqs + 1u},
-              {STEP_BLOCK_TABLE, s->block_table, (size_t)s->seqs * shape_max_blocks(&m->widest)},
+              {STEP_BLOCK_TABLE, s->block_table, s->seqs * blocks},
               {STEP_OUT_ROWS, s->out_rows, s->outs},
               {STEP_STATE_SLOTS, s->state_slots, m->recurrent ? s->seqs : 0}};
+    const size_t seqs = pad ? bp->plan->shape.max_seqs : s->seqs;
 
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
         if (in[i].n)
-            TRY(gpu_upload(m->gpu, (uint8_t *)m->inputs.ptr + m->input_at[in[i].table], in[i].from,
-                           in[i].n * sizeof(int32_t), err));
-done:
-    return st;
+            memcpy(host_table(m, bp, in[i].table), in[i].from, in[i].n * sizeof(int32_t));
+    if (pad)
+        pad_inputs(m, bp, s);
+    return gpu_upload(m->gpu, m->inputs.ptr, m->host_inputs,
+                      bp->input_at[STEP_BLOCK_TABLE] + seqs * blocks * sizeof(int32_t), err);
 }
 
 static BoundPlan *choose_plan(Model *m, const StepInput *s)
@@ -472,14 +541,16 @@ Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
 {
     Status st = ST_OK;
     BoundPlan *bp = choose_plan(m, step);
+    const bool graph = bp->graph != NULL && step->outs > 0; /* recorded with the head */
 
     TRY(check_step(m, &bp->plan->shape, step, err));
-    TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
-    TRY(upload_inputs(m, step, err));
-    uint32_t end = step->outs ? bp->n_launches : bp->head_at;
-    for (uint32_t i = 0; i < end; i++)
-        if (!bp->launches[i].skip)
-            TRY(gpu_launch(m->gpu, bp->launches[i].kernel, &bp->launches[i].launch, err));
+    if (!graph)
+        TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
+    TRY(upload_inputs(m, bp, step, graph, err));
+    if (graph)
+        TRY(gpu_graph_launch(m->gpu, bp->graph, err));
+    else
+        TRY(launch_list(m, bp, step->outs ? bp->n_launches : bp->head_at, err));
     if (step->outs && logits)
         TRY(gpu_download(m->gpu, logits, (uint8_t *)m->arena.ptr + bp->plan->logits_offset,
                          (size_t)step->outs * m->vocab * sizeof(float), err));

@@ -21,6 +21,7 @@ typedef struct ModelOptions {
     uint32_t max_len;   /* tokens of one sequence */
     uint32_t kv_blocks; /* blocks of 16 tokens in the pool */
     bool batch_invariant;
+    bool eager;                /* no graphs, also where the device has them */
     const char *const *levers; /* opted-in rules; may be NULL */
 } ModelOptions;
 
@@ -37,7 +38,7 @@ void model_free(Model *m);
 /* Runs one step. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
  * max_seqs and of one sequence only; a row at position 0 starts from zeros whatever its slot holds. logits: host memory f32 [outs][vocab], NULL when outs
  * is 0. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
- * the smallest rung that holds it. */
+ * the smallest rung that holds it; where graphs are, it runs as one, filled up with rows of nobody. */
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
 
 const MemoryPlan *model_memory(const Model *m);

@@ -267,6 +267,198 @@ static void load__a_tied_embedding_is_placed_once(void **state)
     close_model(&m);
 }
 
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+/* A model as on a GPU class: the mock has graphs, and a target of another vendor than cpu is padded. The families stay the
+ * CPU's, since the mock runs none of them. */
+typedef struct Graphs {
+    OpenModel m;
+    KernelTarget target;
+    GpuBackend *mock; /* below the trace */
+    FILE *out;
+    char *text;
+    size_t len;
+} Graphs;
+
+static void graphs_open(Graphs *g, const char *path, const ModelOptions *opt)
+{
+    Err e;
+
+    *g = (Graphs){.m = open_instance(path, DT_BF16)};
+    g->out = open_memstream(&g->text, &g->len);
+    assert_non_null(g->out);
+    if (target_choose(&g->m.target, &metrale_registry, "avx2", g->m.in, NULL, &e) != ST_OK ||
+        families_load(&g->m.fs, &metrale_registry, g->m.target, &e) != ST_OK ||
+        gpu_mock_new(&g->mock, "avx2", &e) != ST_OK || gpu_trace_new(&g->m.gpu, g->mock, g->out, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    g->target = *g->m.target;
+    g->target.vendor = "nvidia";
+    g->m.fs->target = &g->target;
+    if (model_new(&g->m.model, g->m.in, g->m.fs, g->m.store, g->m.gpu, opt, NULL, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void graphs_close(Graphs *g)
+{
+    close_model(&g->m);
+    fclose(g->out);
+    free(g->text);
+}
+
+/* Lines of the trace from byte `from` on that begin with `word`. */
+static uint32_t traced(Graphs *g, size_t from, const char *word)
+{
+    uint32_t n = 0;
+
+    fflush(g->out);
+    for (const char *p = g->text + from; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        n += strncmp(p, word, strlen(word)) == 0 && p[strlen(word)] == ' ';
+    return n;
+}
+
+static size_t trace_end(Graphs *g)
+{
+    fflush(g->out);
+    return g->len;
+}
+
+/* One token of each of n sequences, sequence i in block i and at position i. */
+static void one_token_each(OneStep *s, uint32_t n)
+{
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < n; i++) {
+        s->tokens[i] = (int32_t)(i + 1);
+        s->positions[i] = s->row_seq[i] = s->start[i] = s->outs[i] = (int32_t)i;
+        s->slots[i] = (int32_t)(16 * i + i);
+        s->table[4 * i] = (int32_t)i;
+    }
+    s->start[n] = (int32_t)n;
+    s->in = (StepInput){n, n, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs, s->outs};
+}
+
+static void graphs__a_decode_step_is_one_upload_one_graph_one_download(void **state)
+{
+    Graphs g;
+    OneStep s;
+    size_t n[2], at;
+    float *logits = malloc(sizeof(float) * 256 * 8);
+    Err e;
+
+    (void)state;
+    graphs_open(&g, "oracles/llama", &options);
+    assert_int_equal(traced(&g, 0, "graph_begin"), 3); /* rungs 1, 2, 4 */
+    one_token_each(&s, 3);
+    for (int i = 0; i < 2; i++) {
+        gpu_mock_clear(g.mock);
+        at = trace_end(&g);
+        assert_int_equal(model_step(g.m.model, &s.in, logits, &e), ST_OK);
+        assert_int_equal(traced(&g, at, "upload"), 1);
+        assert_int_equal(traced(&g, at, "graph_launch"), 1);
+        assert_int_equal(traced(&g, at, "launch"), 0);
+        assert_int_equal(traced(&g, at, "download"), 1);
+        assert_int_equal(traced(&g, at, "sync"), 1);
+        gpu_mock_launches(g.mock, &n[i]);
+    }
+    const Plan *p = model_plan(g.m.model, 3);
+    size_t want = p->stem.n_steps + p->head.n_steps;
+    for (uint32_t i = 0; i < g.m.in->n_layers; i++)
+        want += p->blocks[g.m.in->layers[i].block].n_steps;
+    assert_int_equal(n[0], want);
+    assert_int_equal(n[1], want);
+    one_sequence(&s, 8); /* no graph for an extend step */
+    at = trace_end(&g);
+    assert_int_equal(model_step(g.m.model, &s.in, logits, &e), ST_OK);
+    assert_int_equal(traced(&g, at, "graph_launch"), 0);
+    assert_true(traced(&g, at, "launch") > 0);
+    free(logits);
+    graphs_close(&g);
+}
+
+/* A full rung's graph has the launches that an eager model makes, argument by argument; memory differs, so pointers do. */
+static void graphs__hold_the_launches_of_an_eager_step(void **state)
+{
+    ModelOptions eager = options;
+    Graphs g[2];
+    OneStep s;
+    const GpuMockLaunch *l[2];
+    size_t n[2];
+    float *logits = malloc(sizeof(float) * 256 * 4);
+    Err e;
+
+    (void)state;
+    eager.eager = true;
+    one_token_each(&s, 4);
+    for (int i = 0; i < 2; i++) {
+        graphs_open(&g[i], "oracles/llama", i ? &eager : &options);
+        gpu_mock_clear(g[i].mock);
+        size_t at = trace_end(&g[i]);
+        assert_int_equal(model_step(g[i].m.model, &s.in, logits, &e), ST_OK);
+        assert_int_equal(traced(&g[i], at, "graph_launch"), !i);
+        l[i] = gpu_mock_launches(g[i].mock, &n[i]);
+    }
+    assert_int_equal(n[0], n[1]);
+    for (size_t i = 0; i < n[0]; i++) {
+        assert_ptr_equal(l[0][i].kernel, l[1][i].kernel);
+        assert_memory_equal(&l[0][i].grid, &l[1][i].grid, sizeof l[0][i].grid);
+        assert_int_equal(l[0][i].smem, l[1][i].smem);
+        assert_int_equal(l[0][i].n_args, l[1][i].n_args);
+    }
+    free(logits);
+    graphs_close(&g[0]);
+    graphs_close(&g[1]);
+}
+
+/* The pointer arguments of a rung's launches lead to the tables; what is behind the step's own three rows is of nobody. */
+static void graphs__rows_of_nobody_touch_nothing_that_is_alive(void **state)
+{
+    Graphs g;
+    OneStep s;
+    size_t n;
+    float *logits = malloc(sizeof(float) * 256 * 8);
+    Err e;
+
+    (void)state;
+    graphs_open(&g, "oracles/qwen3_5", &options);
+    const MemoryPlan *mp = model_memory(g.m.model);
+    assert_int_equal(gpu_mock_bytes(g.mock), mp->total);
+    assert_int_equal(mp->kv, mp->kv_block_bytes * (options.kv_blocks + 1));
+    assert_int_equal(mp->states, mp->state_bytes * (options.max_seqs + 1));
+    one_token_each(&s, 3);
+    gpu_mock_clear(g.mock);
+    assert_int_equal(model_step(g.m.model, &s.in, logits, &e), ST_OK);
+    const GpuMockLaunch *l = gpu_mock_launches(g.mock, &n);
+    const Plan *p = model_plan(g.m.model, 3);
+    bool saw_slots = false, saw_states = false;
+    size_t at = p->stem.n_steps;
+    for (uint32_t i = 0; i < g.m.in->n_layers; i++) {
+        const PlanBlock *b = &p->blocks[g.m.in->layers[i].block];
+        for (uint32_t k = 0; k < b->n_steps; k++, at++)
+            for (uint32_t a = 0; a < b->steps[k].n_args; a++) {
+                const int32_t *table = l[at].args[a].ptr;
+                if (b->steps[k].args[a].kind != ARG_STEP)
+                    continue;
+                if (b->steps[k].args[a].index == STEP_SLOTS) {
+                    assert_int_equal(table[2], 34);
+                    assert_int_equal(table[3], options.kv_blocks * 16);
+                    saw_slots = true;
+                } else if (b->steps[k].args[a].index == STEP_STATE_SLOTS) {
+                    assert_int_equal(table[2], 2);
+                    assert_int_equal(table[3], 4);
+                    saw_states = true;
+                } else if (b->steps[k].args[a].index == STEP_BLOCK_TABLE) {
+                    assert_int_equal(table[3 * 4], options.kv_blocks);
+                } else if (b->steps[k].args[a].index == STEP_SEQ_START) {
+                    assert_int_equal(table[4], 4);
+                } else if (b->steps[k].args[a].index == STEP_POSITIONS) {
+                    assert_int_equal(table[3], 0);
+                }
+            }
+    }
+    assert_true(saw_slots && saw_states && at + p->head.n_steps == n);
+    free(logits);
+    graphs_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +472,9 @@ int main(void)
         cmocka_unit_test(model__a_device_failure_in_a_step_leaves_the_model_usable),
         cmocka_unit_test(model__refuses_options_out_of_range),
         cmocka_unit_test(load__a_tied_embedding_is_placed_once),
+        cmocka_unit_test(graphs__a_decode_step_is_one_upload_one_graph_one_download),
+        cmocka_unit_test(graphs__hold_the_launches_of_an_eager_step),
+        cmocka_unit_test(graphs__rows_of_nobody_touch_nothing_that_is_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
