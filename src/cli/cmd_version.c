@@ -1,7 +1,6 @@
 /* cmd_version.c - `metrale version`: what this binary is and holds. */
 #include "cli/cli.h"
-#include "gpu/gpu.h"
-#include "kernels/registry.h"
+#include "cli/loader.h"
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,7 +27,7 @@ int cmd_version(int argc, char **argv)
         printf("metrale %s: %zu kernel targets\n", METRALE_VERSION, r->n_targets);
         for (size_t i = 0; i < r->n_targets; i++)
             printf("  %-28s %-10s %.12s%s\n", r->targets[i].name, r->targets[i].arch, r->targets[i].hash,
-                   gpu_cpu_can_run(r->targets[i].hw) ? "  runs here" : "");
+                   loader_class_runs(&r->targets[i], NULL) ? "  runs here" : "");
         if (r->left_out)
             printf("%s\n", r->left_out);
         return 0;

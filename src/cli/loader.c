@@ -42,6 +42,39 @@ static size_t classes(const KernelRegistry *reg, const char **out)
     return n;
 }
 
+static const KernelTarget *a_target_of(const KernelRegistry *reg, const char *hw)
+{
+    for (size_t i = 0; i < reg->n_targets; i++)
+        if (strcmp(reg->targets[i].hw, hw) == 0)
+            return &reg->targets[i];
+    return NULL;
+}
+
+static bool is_cpu(const KernelTarget *t)
+{
+    return strcmp(t->vendor, "cpu") == 0;
+}
+
+/* The GPU class among names whose device is here, or NULL. */
+static const char *gpu_class(const KernelRegistry *reg, const char *const *names)
+{
+    for (; *names; names++) {
+        const KernelTarget *t = a_target_of(reg, *names);
+        if (!is_cpu(t) && gpu_cuda_can_run(t->arch, NULL))
+            return *names;
+    }
+    return NULL;
+}
+
+bool loader_class_runs(const KernelTarget *t, Err *err)
+{
+    if (!is_cpu(t))
+        return gpu_cuda_can_run(t->arch, err);
+    if (!gpu_cpu_can_run(t->hw))
+        err_set(err, ST_UNSUPPORTED, "this CPU lacks instructions of %s", t->arch);
+    return gpu_cpu_can_run(t->hw);
+}
+
 Status loader_class(const char **out, const KernelRegistry *reg, const char *wanted, Err *err)
 {
     const char *names[MAX_CLASSES];
@@ -55,10 +88,12 @@ Status loader_class(const char **out, const KernelRegistry *reg, const char *wan
                 "this binary was built without kernels (METRALE_SKIP_BUILD or METRALE_TARGET_*); build it with `./dev "
                 "build`");
     else if (*wanted == '\0') {
-        *out = gpu_cpu_best_class(names);
+        *out = gpu_class(reg, names);
+        if (*out == NULL)
+            *out = gpu_cpu_best_class(names);
         if (*out == NULL)
             err_set(err, ST_UNSUPPORTED,
-                    "this CPU can run none of the classes in this binary (%s); an x86-64-v3 CPU is the least",
+                    "this machine can run none of the classes in this binary (%s); an x86-64-v3 CPU is the least",
                     str_c(&list));
     } else {
         *out = NULL;
@@ -287,11 +322,17 @@ static Status open_backend(Loaded *l, const Levers *levers, Err *err)
     GpuBackend *traced = NULL;
     const char *trace = lever_text(levers, LEVER_TRACE);
 
-    if (!gpu_cpu_can_run(l->hw))
+    const KernelTarget *t = a_target_of(&metrale_registry, l->hw);
+    Err why;
+
+    if (!loader_class_runs(t, &why))
         return err_set(
             err, ST_UNSUPPORTED,
-            "--hardware %s: this machine cannot run that class; leave the setting out for the best that it can", l->hw);
-    TRY(gpu_cpu_new(&l->gpu, l->hw, (unsigned)lever_int(levers, LEVER_THREADS), err));
+            "--hardware %s: this machine cannot run that class: %s; leave the setting out for the best that it "
+            "can",
+            l->hw, why.msg);
+    TRY(is_cpu(t) ? gpu_cpu_new(&l->gpu, l->hw, (unsigned)lever_int(levers, LEVER_THREADS), err)
+                  : gpu_cuda_new(&l->gpu, l->hw, t->arch, err));
     if (*trace) {
         FILE *f = fopen(trace, "we");
         if (f == NULL)
@@ -336,7 +377,11 @@ static Status open_model(Loaded *l, const Levers *levers, const LoadOptions *opt
 
     TRY(open_backend(l, levers, err));
     gpu_facts(l->gpu, &facts);
-    log_info(&l->log, "hardware: class %s on %s, %u threads", l->hw, facts.device, facts.units);
+    if (facts.host_memory)
+        log_info(&l->log, "hardware: class %s on %s, %u threads", l->hw, facts.device, facts.units);
+    else
+        log_info(&l->log, "hardware: class %s on %s, %u multiprocessors, %.1f of %.1f GiB free", l->hw, facts.device,
+                 facts.units, (double)facts.mem_free / (1 << 30), (double)facts.mem_total / (1 << 30));
     TRY(target_choose(&l->target, &metrale_registry, l->hw, l->in, &why, err));
     log_info(&l->log, "target: %s; %s", l->target->name, str_c(&why));
     TRY(families_load(&l->families, &metrale_registry, l->target, err));

@@ -56,7 +56,10 @@ typedef struct LoadOptions {
 Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptions *opt, Err *err);
 void loaded_close(Loaded *l);
 
-/* The class that a run uses: the lever's, checked, or the best that this CPU can run among those in the registry. */
+/* Can this machine run the target's class? If not, err says why. */
+bool loader_class_runs(const KernelTarget *t, Err *err);
+/* The class that a run uses: the lever's, checked, or among those in the registry the one of a GPU that is here, or the best
+ * that this CPU can run. */
 Status loader_class(const char **out, const KernelRegistry *reg, const char *wanted, Err *err);
 /* The bounds of a model by the levers and the checkpoint: what loaded_open gives model_new, for reports and checks. */
 Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,

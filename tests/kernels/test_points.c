@@ -1,6 +1,7 @@
 /* test_points.c - every point of every family and rule of every target that this machine can run, on every shape of
  * point_case.h that it holds: against the reference functions, and for equal bits wherever equal bits are promised. Nothing
- * here names a kernel. With an argument, only targets of that hardware class.
+ * here names a kernel. Arguments: [CLASS [RULES [TEST]]], only targets of that hardware class, rules of that pattern, tests of
+ * that pattern; RULES --list: what rules there are.
  *
  * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit roundoff
  * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632 terms of
@@ -865,5 +866,7 @@ int main(int argc, char **argv)
     wanted_rules = argc > 2 ? argv[2] : NULL;
     if (wanted_rules && strcmp(wanted_rules, "--list") == 0)
         return list_rules();
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

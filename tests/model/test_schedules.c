@@ -142,6 +142,8 @@ static void check_model(const char *path, const char *hw, DType kv, uint64_t see
         (void)state;                                                                                                   \
         check_model(path, "avx2", kv, 1);                                                                              \
         check_model(path, "avx512", kv, 2);                                                                            \
+        for (const char *hw = NULL; (hw = next_gpu_class(hw)) != NULL;)                                                \
+            check_model(path, hw, DT_BF16, 3);                                                                         \
     }
 SCHEDULE_TEST(schedules__full_attention_bf16_kv_gives_solo_bits, "oracles/llama", DT_BF16)
 SCHEDULE_TEST(schedules__full_attention_f32_kv_gives_solo_bits, "oracles/qwen3", DT_F32)
@@ -164,7 +166,7 @@ SCHEDULE_TEST(schedules__state_spaces_give_solo_bits, "oracles/nemotron_h", DT_B
 SCHEDULE_TEST(schedules__latents_give_solo_bits, "oracles/deepseek_v3", DT_BF16)
 SCHEDULE_TEST(schedules__q4_0_experts_give_solo_bits, "formats/gguf-q4_0-qwen3moe/model.gguf", DT_BF16)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules__full_attention_bf16_kv_gives_solo_bits),
@@ -188,5 +190,7 @@ int main(void)
         cmocka_unit_test(schedules__latents_give_solo_bits),
         cmocka_unit_test(schedules__q4_0_experts_give_solo_bits),
     };
+    only_class = argc > 1 ? argv[1] : NULL;
+    say_skipped_gpu_classes();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
-/* open_model.h - a checkpoint of tests/data opened through the real registry, circuits and stores; and its golden file. Every failure fails the test. */
+/* open_model.h - a checkpoint of tests/data opened through the real registry, circuits and stores; and its golden file.
+ * Every failure fails the test. Test data is where the sources are, or, on a machine that has only the binaries, below the
+ * working directory. */
 #ifndef METRALE_TESTS_OPEN_MODEL_H
 #define METRALE_TESTS_OPEN_MODEL_H
 #include <setjmp.h>
@@ -17,6 +19,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static const char *only_class; /* a test's argument: no other hardware class; NULL: all */
+
+static inline const char *test_root(void)
+{
+    return access(METRALE_SOURCE_DIR "/tests/data", R_OK) == 0 ? METRALE_SOURCE_DIR : ".";
+}
 
 typedef struct OpenModel {
     WeightStore *store;
@@ -50,7 +60,7 @@ static inline OpenModel open_instance(const char *path, DType kv)
     char full[1024];
     Err e;
 
-    snprintf(full, sizeof full, "%s/tests/data/%s", METRALE_SOURCE_DIR, path);
+    snprintf(full, sizeof full, "%s/tests/data/%s", test_root(), path);
     if (store_open(&m.store, full, &e) != ST_OK ||
         circuit_library_new(&m.lib, metrale_registry.files, metrale_registry.n_files, &e) != ST_OK)
         fail_msg("%s", e.msg);
@@ -66,14 +76,63 @@ static inline OpenModel open_instance(const char *path, DType kv)
     return m;
 }
 
-/* The whole model on a backend; gpu NULL: the cpu backend of class hw with 2 threads. */
+/* A target of the class, or NULL when this binary has none. */
+static inline const KernelTarget *class_target(const char *hw)
+{
+    for (size_t i = 0; i < metrale_registry.n_targets; i++)
+        if (strcmp(metrale_registry.targets[i].hw, hw) == 0)
+            return &metrale_registry.targets[i];
+    return NULL;
+}
+
+static inline bool target_is_gpu(const KernelTarget *t)
+{
+    return strcmp(t->vendor, "cpu") != 0;
+}
+
+static inline Status open_backend(GpuBackend **out, const char *hw, Err *e)
+{
+    const KernelTarget *t = class_target(hw);
+    return t && target_is_gpu(t) ? gpu_cuda_new(out, hw, t->arch, e) : gpu_cpu_new(out, hw, 2, e);
+}
+
+/* The GPU class behind `after` in the registry (NULL: the first) that runs here, or NULL. */
+static inline const char *next_gpu_class(const char *after)
+{
+    const KernelRegistry *r = &metrale_registry;
+    size_t i = 0;
+
+    while (after && i < r->n_targets && strcmp(r->targets[i].hw, after) != 0)
+        i++;
+    while (after && i < r->n_targets && strcmp(r->targets[i].hw, after) == 0)
+        i++;
+    for (; i < r->n_targets; i++)
+        if (target_is_gpu(&r->targets[i]) && (only_class == NULL || strcmp(only_class, r->targets[i].hw) == 0) &&
+            gpu_cuda_can_run(r->targets[i].arch, NULL))
+            return r->targets[i].hw;
+    return NULL;
+}
+
+/* One line for each GPU class that cannot run here; for main(). */
+static inline void say_skipped_gpu_classes(void)
+{
+    const KernelRegistry *r = &metrale_registry;
+    Err e;
+
+    for (size_t i = 0; i < r->n_targets; i++)
+        if (target_is_gpu(&r->targets[i]) && (i == 0 || strcmp(r->targets[i].hw, r->targets[i - 1].hw) != 0) &&
+            !gpu_cuda_can_run(r->targets[i].arch, &e))
+            print_message("SKIP: class %s: %s\n", r->targets[i].hw, e.msg);
+}
+
+/* The whole model on a backend; gpu NULL: the class's own, a CPU with 2 threads. */
 static inline OpenModel open_model(const char *path, const char *hw, DType kv, const ModelOptions *opt, GpuBackend *gpu)
 {
     OpenModel m = open_instance(path, kv);
     Err e;
 
     m.gpu = gpu;
-    if ((gpu == NULL && gpu_cpu_new(&m.gpu, hw, 2, &e) != ST_OK) ||
+    if ((gpu == NULL && open_backend(&m.gpu, hw, &e) != ST_OK) ||
         target_choose(&m.target, &metrale_registry, hw, m.in, NULL, &e) != ST_OK ||
         families_load(&m.fs, &metrale_registry, m.target, &e) != ST_OK ||
         model_new(&m.model, m.in, m.fs, m.store, m.gpu, opt, NULL, &e) != ST_OK)
@@ -91,9 +150,14 @@ static inline void close_model(OpenModel *m)
     store_free(m->store);
 }
 
-/* A CPU class that this machine can run, or a printed line and false. */
+/* A class that this machine can run, or a printed line and false; quiet about one that the test is not for. */
 static inline bool class_runs(const char *hw)
 {
+    if (only_class && strcmp(only_class, hw) != 0)
+        return false;
+    const KernelTarget *t = class_target(hw);
+    if (t && target_is_gpu(t))
+        return gpu_cuda_can_run(t->arch, NULL);
     if (gpu_cpu_can_run(hw))
         return true;
     print_message("SKIP: this CPU cannot run class %s\n", hw);
@@ -134,7 +198,7 @@ static inline GoldenFile golden_open(const char *dir)
     uint64_t n, m;
     Err e;
 
-    snprintf(full, sizeof full, "%s/tests/data/%s/golden.safetensors", METRALE_SOURCE_DIR, dir);
+    snprintf(full, sizeof full, "%s/tests/data/%s/golden.safetensors", test_root(), dir);
     if (file_read(full, 1 << 24, &bytes, &len, &e) != ST_OK ||
         store_safetensors_parse(&s, bytes, len, full, &e) != ST_OK)
         fail_msg("%s", e.msg);
