@@ -164,9 +164,9 @@ struct FragNvfp4 : FragFp4 {
         c = reinterpret_cast<const uint4 *>(p + 64)[lane];
         t = lane % 4;
     }
-    static __device__ __forceinline__ uint32_t scale(uint32_t s, int i) /* twice s[i] * 2^7; scales have no sign */
+    static __device__ __forceinline__ uint32_t scale(uint32_t s, int i) /* twice s[i] * 2^7 */
     {
-        uint32_t h = (s >> 8 * i & 0x7f) << 7;
+        const uint32_t c = s >> 8 * i, h = (c & 0x80) << 8 | (c & 0x7f) << 7;
         return half2_mul(h | h << 16, 0x78007800u); /* 2^15 */
     }
     __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[QUADS]) const
