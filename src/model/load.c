@@ -1,14 +1,21 @@
 /* load.c - see load.h. Rows are read in runs of whole pieces (16 rows for n16, whole heads where rows are permuted), checked, put in order
  * and laid out one piece at a time, straight into device memory where the host can write it. The experts of a weight lie
- * one behind the other, each laid out as if it were alone. */
+ * one behind the other, each laid out as if it were alone.
+ *
+ * Reading and laying out is what takes the time (2 GB/s or so a core, where a bus takes 50), so it is shared by threads: each
+ * takes the next slice of a part. A device whose memory the host cannot write gets the pieces out of two pinned buffers that
+ * each thread has: one is filled while the device copies the other. One thread at a time talks to the device. */
 #include "model/load.h"
+#include "core/thread.h"
 #include "model/binding.h"
 #include "weights/decode.h"
 #include "weights/quant.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_BYTES = 4 << 20, PLACE_ALIGN = 256 };
+enum { STAGING_BYTES = 4 << 20, PINNED_BYTES = 8 << 20, PLACE_ALIGN = 256, MAX_THREADS = 16 };
+/* What one thread takes at a time, and the least that is worth another thread. */
+enum { SLICE_BYTES = 32 << 20 };
 
 typedef struct Builder {
     LoadPlan *lp;
@@ -169,9 +176,36 @@ static Status check_rows(const PartSource *s, const uint8_t *rows, uint64_t firs
     return ST_OK;
 }
 
+/* A piece of a part: rows [first, first + rows). */
+typedef struct Slice {
+    uint32_t place, expert;
+    uint64_t first, rows;
+} Slice;
+
+/* One load: what its threads share. */
+typedef struct Load {
+    const LoadPlan *plan;
+    WeightStore *store;
+    GpuBackend *gpu; /* NULL: read to be checked */
+    uint8_t *weights;
+    bool host; /* device memory may be written in place */
+    Slice *slices;
+    size_t n_slices;
+    Mutex lock;    /* of what follows, and of gpu */
+    size_t next;   /* slice to be taken */
+    size_t failed; /* the first slice that failed; later ones are given up, so that the error is always the same one */
+    Status st;
+    Err err;
+} Load;
+
+/* What one thread has for itself. */
 typedef struct Staging {
-    uint8_t *read, *ordered, *laid; /* each grows to what the largest place needs */
+    Load *load;
+    uint8_t *read, *ordered, *laid; /* each grows to what the largest slice needs */
     size_t read_cap, ordered_cap, laid_cap;
+    uint8_t *pinned[2];
+    GpuEvent *copied[2]; /* behind the last copy out of it */
+    uint32_t turn;
 } Staging;
 
 static Status grow(uint8_t **p, size_t *cap, size_t want, Err *err)
@@ -266,35 +300,82 @@ static Status part_read(const PartSource *s, uint64_t first, uint64_t n, Staging
     return s->place->binding->columns ? part_columns(s, first, n, sg, out, err) : part_rows(s, first, n, sg, out, err);
 }
 
-/* Lays rows out and brings them to dst. Host memory is written in place. */
-static Status lay_out(const LoadPlace *p, GpuBackend *gpu, bool host, uint64_t rows, uint64_t k, const uint8_t *src,
-                      uint8_t *dst, Staging *sg, Err *err)
+static void lay_out_host(const LoadPlace *p, uint64_t rows, uint64_t k, uint64_t row_bytes, uint64_t piece_bytes,
+                         const uint8_t *src, uint8_t *to)
+{
+    const uint64_t piece = layout_rows(p->layout);
+    for (uint64_t r = 0; r < rows; r += piece)
+        layout_piece(p->layout, p->weight->stored, k, (uint32_t)(rows - r < piece ? rows - r : piece),
+                     src + r * row_bytes, to + r / piece * piece_bytes);
+}
+
+/* A pinned buffer that no copy reads any more. */
+static Status next_pinned(Staging *sg, Err *err)
 {
     Status st = ST_OK;
-    uint64_t piece = layout_rows(p->layout), piece_bytes, row_bytes, pieces = (rows + piece - 1) / piece;
-    uint8_t *to = dst;
+    Load *l = sg->load;
+    void *p = sg->pinned[sg->turn];
 
-    if (gpu == NULL) /* read to be checked */
+    mutex_lock(&l->lock);
+    if (p == NULL)
+        st = gpu_host_alloc(l->gpu, PINNED_BYTES, "load staging", &p, err);
+    else if (sg->copied[sg->turn])
+        st = gpu_event_wait(l->gpu, sg->copied[sg->turn], err);
+    gpu_event_free(l->gpu, sg->copied[sg->turn]);
+    mutex_unlock(&l->lock);
+    sg->copied[sg->turn] = NULL;
+    sg->pinned[sg->turn] = p;
+    return st;
+}
+
+static Status send(Staging *sg, uint8_t *dst, const uint8_t *src, uint64_t bytes, GpuEvent **copied, Err *err)
+{
+    Load *l = sg->load;
+
+    mutex_lock(&l->lock);
+    Status st = gpu_upload(l->gpu, dst, src, bytes, err);
+    if (st == ST_OK && copied)
+        st = gpu_event_record(l->gpu, copied, err);
+    mutex_unlock(&l->lock);
+    return st;
+}
+
+/* Lays rows out and brings them to dst. Host memory is written in place. */
+static Status lay_out(const LoadPlace *p, uint64_t rows, uint64_t k, const uint8_t *src, uint8_t *dst, Staging *sg,
+                      Err *err)
+{
+    Status st = ST_OK;
+    const uint64_t piece = layout_rows(p->layout);
+    uint64_t piece_bytes, row_bytes;
+
+    if (sg->load->gpu == NULL)
         return ST_OK;
     if (!layout_bytes(p->layout, p->weight->stored, piece, k, &piece_bytes) ||
         !dtype_row_bytes(p->weight->stored, k, &row_bytes))
         return err_set(err, ST_FORMAT, "weight %s has no whole rows of %llu", p->weight->name, (unsigned long long)k);
-    if (!host) {
-        TRY(grow(&sg->laid, &sg->laid_cap, pieces * piece_bytes, err));
-        to = sg->laid;
+    if (sg->load->host) {
+        lay_out_host(p, rows, k, row_bytes, piece_bytes, src, dst);
+        return ST_OK;
     }
-    for (uint64_t r = 0; r < rows; r += piece)
-        layout_piece(p->layout, p->weight->stored, k, (uint32_t)(rows - r < piece ? rows - r : piece),
-                     src + r * row_bytes, to + r / piece * piece_bytes);
-    if (!host) {
-        TRY(gpu_upload(gpu, dst, to, pieces * piece_bytes, err));
-        TRY(gpu_sync(gpu, err));
+    if (piece_bytes > PINNED_BYTES) { /* rare: the driver has a buffer of its own */
+        uint64_t bytes = (rows + piece - 1) / piece * piece_bytes;
+        TRY(grow(&sg->laid, &sg->laid_cap, bytes, err));
+        lay_out_host(p, rows, k, row_bytes, piece_bytes, src, sg->laid);
+        return send(sg, dst, sg->laid, bytes, NULL, err);
+    }
+    for (uint64_t r = 0, most = PINNED_BYTES / piece_bytes * piece; r < rows; r += most) {
+        uint64_t n = rows - r < most ? rows - r : most;
+        TRY(next_pinned(sg, err));
+        lay_out_host(p, n, k, row_bytes, piece_bytes, src + r * row_bytes, sg->pinned[sg->turn]);
+        TRY(send(sg, dst + r / piece * piece_bytes, sg->pinned[sg->turn], (n + piece - 1) / piece * piece_bytes,
+                 &sg->copied[sg->turn], err));
+        sg->turn ^= 1;
     }
 done:
     return st;
 }
 
-static Status load_part(const PartSource *s, GpuBackend *gpu, bool host, uint8_t *dst, Staging *sg, Err *err)
+static Status load_rows(const PartSource *s, const Slice *slice, uint8_t *dst, Staging *sg, Err *err)
 {
     Status st = ST_OK;
     const LoadPlace *p = s->place;
@@ -303,42 +384,128 @@ static Status load_part(const PartSource *s, GpuBackend *gpu, bool host, uint8_t
 
     if (p->weight->vector) { /* one row */
         TRY(part_read(s, 0, s->rows, sg, &src, err));
-        return lay_out(p, gpu, host, 1, s->rows, src, dst, sg, err);
+        return lay_out(p, 1, s->rows, src, dst, sg, err);
     }
     if (!layout_bytes(p->layout, p->weight->stored, piece, s->k, &piece_bytes))
         return err_set(err, ST_FORMAT, "weight %s cannot be laid out", p->weight->name);
-    for (uint64_t first = 0; first < s->rows; first += step) {
-        uint64_t rows = s->rows - first < step ? s->rows - first : step;
+    for (uint64_t first = slice->first, end = first + slice->rows; first < end; first += step) {
+        uint64_t rows = end - first < step ? end - first : step;
         TRY(part_read(s, first, rows, sg, &src, err));
-        TRY(lay_out(p, gpu, host, rows, s->k, src, dst ? dst + first / piece * piece_bytes : NULL, sg, err));
+        TRY(lay_out(p, rows, s->k, src, dst ? dst + first / piece * piece_bytes : NULL, sg, err));
     }
 done:
     return st;
 }
 
-Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf weights, Err *err)
+static Status load_slice(Staging *sg, const Slice *slice, Err *err)
 {
     Status st = ST_OK;
-    Staging sg = {0};
-    GpuFacts facts = {0};
+    const Load *l = sg->load;
+    const LoadPlace *p = &l->plan->places[slice->place];
+    uint8_t *dst = l->gpu ? l->weights + p->offset + p->bytes / weight_experts(p->weight) * slice->expert : NULL;
+    PartSource s = {0};
 
-    if (gpu)
-        gpu_facts(gpu, &facts);
-    for (uint32_t i = 0; i < lp->n_places; i++) {
-        const LoadPlace *p = &lp->places[i];
-        uint32_t experts = weight_experts(p->weight);
-        for (uint32_t e = 0; e < experts; e++) {
-            PartSource s;
-            TRY(part_open(&s, p, store, e, err));
-            uint8_t *dst = gpu ? (uint8_t *)weights.ptr + p->offset + p->bytes / experts * e : NULL;
-            st = load_part(&s, gpu, facts.host_memory, dst, &sg, err);
-            quant_close(s.quant);
-            TRY(st);
-        }
-    }
+    TRY(part_open(&s, p, l->store, slice->expert, err));
+    st = load_rows(&s, slice, dst, sg, err);
 done:
+    quant_close(s.quant);
+    return st;
+}
+
+/* What a thread does: slices until there are none, or until one of the earlier ones has failed. */
+static void *load_slices(void *arg)
+{
+    Load *l = arg;
+    Staging sg = {.load = l};
+    Err err;
+
+    for (;;) {
+        mutex_lock(&l->lock);
+        size_t i = l->next < l->failed ? l->next++ : l->n_slices;
+        mutex_unlock(&l->lock);
+        if (i >= l->n_slices)
+            break;
+        Status st = load_slice(&sg, &l->slices[i], &err);
+        if (st == ST_OK)
+            continue;
+        mutex_lock(&l->lock);
+        if (i < l->failed) {
+            l->failed = i;
+            l->st = st;
+            l->err = err;
+        }
+        mutex_unlock(&l->lock);
+    }
+    mutex_lock(&l->lock);
+    for (int i = 0; i < 2; i++) { /* a copy may still read the buffer */
+        if (sg.copied[i] && gpu_event_wait(l->gpu, sg.copied[i], &err) != ST_OK && l->st == ST_OK) {
+            l->st = ST_DEVICE;
+            l->err = err;
+        }
+        gpu_event_free(l->gpu, sg.copied[i]);
+        gpu_host_free(l->gpu, sg.pinned[i]);
+    }
+    mutex_unlock(&l->lock);
     free(sg.read);
     free(sg.ordered);
     free(sg.laid);
-    return st;
+    return NULL;
+}
+
+/* Rows of a part that are one slice: whole runs. What is turned by columns, or is one row, is whole. */
+static uint64_t slice_rows(const LoadPlace *p, uint64_t rows)
+{
+    uint64_t row_bytes = 0, run;
+
+    if (p->weight->vector || p->binding->columns || !dtype_row_bytes(p->weight->stored, p->weight->k, &row_bytes) ||
+        row_bytes == 0)
+        return rows;
+    run = run_rows(p, row_bytes);
+    return SLICE_BYTES / row_bytes / run ? SLICE_BYTES / row_bytes / run * run : run;
+}
+
+/* Counts the slices, and writes them where there is room for them. */
+static size_t cut(const LoadPlan *lp, Slice *out)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < lp->n_places; i++) {
+        const LoadPlace *p = &lp->places[i];
+        const uint64_t rows = weight_rows(p->weight), most = slice_rows(p, rows);
+        for (uint32_t e = 0; e < weight_experts(p->weight); e++)
+            for (uint64_t first = 0; first < rows; first += most, n++)
+                if (out)
+                    out[n] = (Slice){i, e, first, rows - first < most ? rows - first : most};
+    }
+    return n;
+}
+
+Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf weights, Err *err)
+{
+    Load l = {.plan = lp, .store = store, .gpu = gpu, .weights = weights.ptr, .n_slices = cut(lp, NULL), .st = ST_OK};
+    Thread threads[MAX_THREADS];
+    unsigned n = 0, most = cpu_count() < MAX_THREADS ? cpu_count() : MAX_THREADS;
+    GpuFacts facts = {0};
+
+    l.failed = l.n_slices;
+    l.slices = malloc((l.n_slices + 1) * sizeof *l.slices);
+    if (l.slices == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for the load's %zu slices", l.n_slices);
+    cut(lp, l.slices);
+    if (gpu)
+        gpu_facts(gpu, &facts);
+    l.host = facts.host_memory;
+    mutex_init(&l.lock);
+    /* This thread is one of them; without another it does all. */
+    while (n + 1 < most && (uint64_t)(n + 1) * SLICE_BYTES < lp->bytes &&
+           thread_start(&threads[n], "load", load_slices, &l, NULL) == ST_OK)
+        n++;
+    load_slices(&l);
+    while (n > 0)
+        thread_join(threads[--n]);
+    mutex_release(&l.lock);
+    free(l.slices);
+    if (l.st == ST_OK && gpu && !l.host)
+        l.st = gpu_sync(gpu, &l.err);
+    return l.st == ST_OK ? ST_OK : err_set(err, l.st, "%s", l.err.msg);
 }

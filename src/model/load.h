@@ -34,8 +34,8 @@ bool load_bytes(WeightLayout layout, const InstanceWeight *w, uint64_t *bytes);
 /* All plans of one model must ask for the same layouts. */
 Status load_plan_new(LoadPlan **out, const Plan *const *plans, size_t n_plans, Err *err);
 void load_plan_free(LoadPlan *lp);
-/* Reads every place's rows and writes them, laid out, at weights.ptr + offset. At most 8 MiB of staging at a time, and one expert's
- * matrix where columns must be turned. A value that is not
+/* Reads every place's rows and writes them, laid out, at weights.ptr + offset, by as many threads as there are
+ * CPUs, up to 16. Each has at most 24 MiB of staging, and one expert's matrix where columns must be turned. A value that is not
  * finite is refused with its tensor and row. gpu NULL: everything is read and checked, and goes nowhere. */
 Status load_run(const LoadPlan *lp, WeightStore *store, GpuBackend *gpu, GpuBuf weights, Err *err);
 #endif

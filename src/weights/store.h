@@ -2,7 +2,7 @@
  * Implementations: safetensors (one file, or shards by index), gguf, dummy (seeded, shapes on demand).
  *
  * Owns: the open files and the directory of names. Not: the bytes handed out, not the device.
- * Thread: one caller at a time. */
+ * Thread: one caller at a time, but for find and read, which several threads may call at once. */
 #ifndef METRALE_WEIGHTS_STORE_H
 #define METRALE_WEIGHTS_STORE_H
 #include "core/dtype.h"
