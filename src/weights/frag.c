@@ -1,7 +1,7 @@
-/* frag.c - see frag.h. A fragment is 16 rows x 32 bytes of codes, permuted by words so that one 16-byte load gives each lane
- * of a warp the four registers that mma and wgmma take from it. The permutation knows bytes only: 32 bytes are 16 k's of
- * bf16, 32 of fp8 or 64 of fp4, and all of them go the same way. What scales there are lie in front of the fragments that
- * they belong to. No value is computed. */
+/* frag.c - see frag.h. A fragment is 16 rows x 32 bytes of codes, permuted so that one 16-byte load gives each lane of a warp
+ * what mma and wgmma want in four registers. 16-bit codes need words moved, 8-bit codes are first put in the order of the
+ * lanes, and 4-bit codes so that a shift and a mask give two neighbours in the halves of a word. What scales there are lie in
+ * front of the fragments that they belong to. No value is computed. */
 #include "weights/frag.h"
 #include "weights/block.h"
 #include <string.h>
@@ -50,7 +50,8 @@ bool frag_tile_bytes(DType t, uint64_t k, uint64_t *bytes)
            !__builtin_add_overflow(*bytes, (uint64_t)s.head, bytes);
 }
 
-/* 32 bytes of row r. Lane 4 (r mod 8) + t has bytes 4t.. of both halves; rows 8..15 come second in each half. */
+/* 32 bytes of row r, in the order of the lanes: lane 4 (r mod 8) + t has bytes 4t.. of both halves; rows 8..15 come second in
+ * each half. */
 static inline void put_frag(uint8_t *frag, uint32_t r, const uint8_t *q)
 {
     for (uint32_t half = 0; half < 2; half++)
@@ -58,14 +59,37 @@ static inline void put_frag(uint8_t *frag, uint32_t r, const uint8_t *q)
             memcpy(frag + (4 * (r % 8) + t) * 16 + (r / 8 + 2 * half) * 4, q + 16 * half + 4 * t, 4);
 }
 
-/* What lies along a row, in units of `bytes` at `src`, to the fragments of its groups; the last may be short. */
-static void put_bytes(FragShape s, uint64_t bytes, const uint8_t *src, uint32_t r, uint8_t *dst)
+/* 16-bit codes lie in that order already. */
+static void put_16(FragShape s, uint64_t k, const uint8_t *src, uint32_t r, uint8_t *dst)
 {
-    for (uint64_t i = 0, f = 0; i < bytes; i += FRAG_ROW, f++) {
+    for (uint64_t i = 0, f = 0; i < 2 * k; i += FRAG_ROW, f++) {
         uint8_t q[FRAG_ROW] = {0};
-        memcpy(q, src + i, bytes - i < FRAG_ROW ? bytes - i : FRAG_ROW);
+        memcpy(q, src + i, 2 * k - i < FRAG_ROW ? 2 * k - i : FRAG_ROW);
+        put_frag(dst + f / s.frags * group_bytes(s) + f % s.frags * FRAG_BYTES, r, q);
+    }
+}
+
+static void put_8(FragShape s, uint64_t k, const uint8_t *src, uint32_t r, uint8_t *dst)
+{
+    for (uint64_t i = 0, f = 0; i < k; i += FRAG_ROW, f++) {
+        uint8_t in[FRAG_ROW] = {0}, q[FRAG_ROW];
+        memcpy(in, src + i, k - i < FRAG_ROW ? k - i : FRAG_ROW);
+        for (uint32_t b = 0; b < FRAG_ROW; b++) /* byte 4t + j: k 2t, 2t + 1, 2t + 8, 2t + 9 */
+            q[b] = in[b / 16 * 16 + b % 16 / 4 * 2 + b % 4 / 2 * 8 + b % 2];
         put_frag(dst + f / s.frags * group_bytes(s) + s.scales + f % s.frags * FRAG_BYTES, r, q);
     }
+}
+
+/* One fragment of 64 codes, a byte each. */
+static void put_4(const uint8_t codes[64], uint32_t r, uint8_t *frag)
+{
+    uint8_t q[FRAG_ROW] = {0};
+
+    for (uint32_t k = 0; k < 64; k++) {
+        uint32_t t = k % 8 / 2, nibble = k % 32 / 8 + 4 * (k % 2);
+        q[k / 32 * 16 + 4 * t + nibble / 2] |= (uint8_t)(codes[k] << 4 * (nibble % 2));
+    }
+    put_frag(frag, r, q);
 }
 
 static void put_fp8(uint64_t k, const uint8_t *row, uint32_t r, uint8_t *dst)
@@ -75,7 +99,7 @@ static void put_fp8(uint64_t k, const uint8_t *row, uint32_t r, uint8_t *dst)
 
     for (uint64_t g = 0; g < groups; g++)
         memcpy(dst + g * group_bytes(s) + 4 * r, row + 4 * g, 4);
-    put_bytes(s, k, row + 4 * groups, r, dst);
+    put_8(s, k, row + 4 * groups, r, dst);
 }
 
 static void put_nvfp4(uint64_t k, const uint8_t *row, uint32_t r, uint8_t *dst)
@@ -86,30 +110,28 @@ static void put_nvfp4(uint64_t k, const uint8_t *row, uint32_t r, uint8_t *dst)
     memcpy(dst + 4 * r, row, 4);
     dst += s.head;
     for (uint64_t i = 0; i < k; i += s.group, dst += group_bytes(s)) {
-        uint8_t q[FRAG_ROW] = {0};
+        uint8_t codes[64] = {0};
         for (uint32_t b = 0; b < 4 && i + 16 * b < k; b++, block += 9) {
             dst[4 * r + b] = block[0];
-            memcpy(q + 8 * b, block + 1, 8);
+            for (uint32_t j = 0; j < 16; j++)
+                codes[16 * b + j] = block[1 + j / 2] >> 4 * (j % 2) & 15;
         }
-        put_frag(dst + s.scales, r, q);
+        put_4(codes, r, dst + s.scales);
     }
 }
 
-/* Codes in halves of 32 become pairs. */
 static void put_mxfp4(uint64_t k, const uint8_t *row, uint32_t r, uint8_t *dst)
 {
     const FragShape s = shape_of(DT_MXFP4);
 
     for (uint64_t i = 0; i < k; i += s.group, dst += group_bytes(s)) {
-        uint8_t q[FRAG_ROW] = {0};
+        uint8_t codes[64] = {0};
         for (uint32_t b = 0; b < 2 && i + 32 * b < k; b++, row += 17) {
             dst[2 * r + b] = row[0];
-            for (uint32_t j = 0; j < 16; j++) {
-                const uint8_t *p = row + 1 + 2 * (j % 8);
-                q[16 * b + j] = j < 8 ? (p[0] & 15) | (uint8_t)(p[1] << 4) : p[0] >> 4 | (p[1] & 0xf0);
-            }
+            for (uint32_t j = 0; j < 32; j++)
+                codes[32 * b + j] = row[1 + j % 16] >> 4 * (j / 16) & 15;
         }
-        put_frag(dst + s.scales, r, q);
+        put_4(codes, r, dst + s.scales);
     }
 }
 
@@ -134,7 +156,7 @@ void frag_tile(DType t, uint64_t k, uint32_t rows, const uint8_t *src, uint8_t *
             put_mxfp4(k, src, r, dst);
             break;
         default:
-            put_bytes(s, 2 * k, src, r, dst);
+            put_16(s, k, src, r, dst);
             break;
         }
 }

@@ -48,9 +48,12 @@
  *
  *   frag    16 output rows in the order in which mma.m16n8k16 and wgmma take their A operand from registers (PTX ISA, "Matrix
  *           Fragments"); n is padded to 16 and k to whole groups with zeros. Tile t holds rows 16t..16t + 15 for all k, so a
- *           run of groups is one contiguous copy. A fragment F is 16 rows x 32 bytes of codes in order of k, 512 bytes: lane
- *           4g + t of a warp has 16 of them, which are bytes 4t..4t + 3 of row g, of row g + 8, and bytes 16 + 4t.. of the
- *           same two rows. Codes of fp4 are pairs: low nibble k, high nibble k + 1.
+ *           run of groups is one contiguous copy. Of each 16 k's, lane 4g + t of a warp has k 2t, 2t + 1, 2t + 8, 2t + 9 of
+ *           rows g and g + 8. A fragment F is 512 bytes, 16 for each lane, words w0..w3:
+ *             16 bits   16 k's: w0 = row g, 2t and 2t + 1; w1 = row g + 8, the same; w2, w3 = 2t + 8 and 2t + 9
+ *             8 bits    32 k's: w0 = the four k's of row g; w1 = of row g + 8; w2, w3 = of the next 16 k's
+ *             4 bits    64 k's: w0 = the eight k's of row g in 32 k's; w1 = of row g + 8; w2, w3 = of the next 32. The word's
+ *                       low half has 2t, 2t + 8, 2t + 16, 2t + 24 from its lowest bits on, the high half their odd neighbours
  *
  *   f16 bf16   for each 32 k's: F[2]                                         1024 bytes
  *   fp8/128    for each 128 k's: f32 d[16] | F[4]                            2112

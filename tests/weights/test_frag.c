@@ -6,16 +6,30 @@
 #include "weights/layout.h"
 #include <math.h>
 
-/* Byte i of the 32 that fragment `f` holds of row r. */
-static uint8_t frag_byte(const uint8_t *f, uint64_t r, uint64_t i)
+/* Word of lane 4g + t of a fragment. */
+static uint32_t word(const uint8_t *f, uint64_t g, uint64_t t, uint64_t w)
 {
-    uint64_t lane = 4 * (r % 8) + i % 16 / 4, word = r / 8 + 2 * (i / 16);
-    return f[16 * lane + 4 * word + i % 4];
+    uint32_t v;
+
+    memcpy(&v, f + 16 * (4 * g + t) + 4 * w, 4);
+    return v;
+}
+
+/* Code k of row r of a fragment of `bits` wide codes. Of each 16 k's lane t has 2t, 2t + 1, 2t + 8, 2t + 9. */
+static uint32_t code(const uint8_t *f, uint32_t bits, uint64_t r, uint64_t k)
+{
+    uint64_t g = r % 8, t = k % 8 / 2, high = k % 16 / 8, odd = k % 2, lower = r / 8;
+
+    if (bits == 16)
+        return word(f, g, t, lower + 2 * high) >> 16 * odd & 0xffff;
+    if (bits == 8)
+        return word(f, g, t, lower + 2 * (k / 16)) >> 8 * (2 * high + odd) & 0xff;
+    return word(f, g, t, lower + 2 * (k / 32)) >> (16 * odd + 4 * (k % 32 / 8)) & 15;
 }
 
 static float e2m1_at(const uint8_t *f, uint64_t r, uint64_t k)
 {
-    return e2m1_to_f32(frag_byte(f, r, k % 64 / 2) >> 4 * (k % 2) & 15);
+    return e2m1_to_f32((uint8_t)code(f, 4, r, k % 64));
 }
 
 static float element(DType t, const uint8_t *tile, uint64_t r, uint64_t k)
@@ -28,12 +42,12 @@ static float element(DType t, const uint8_t *tile, uint64_t r, uint64_t k)
     case DT_F16:
     case DT_BF16:
         p = tile + k / 16 * 512;
-        h = (uint16_t)(frag_byte(p, r, 2 * (k % 16)) | frag_byte(p, r, 2 * (k % 16) + 1) << 8);
+        h = (uint16_t)code(p, 16, r, k % 16);
         return t == DT_F16 ? f16_to_f32(h) : bf16_to_f32(h);
     case DT_FP8_128:
         p = tile + k / 128 * 2112;
         memcpy(&d, p + 4 * r, 4);
-        return d * e4m3_to_f32(frag_byte(p + 64 + k % 128 / 32 * 512, r, k % 32));
+        return d * e4m3_to_f32((uint8_t)code(p + 64 + k % 128 / 32 * 512, 8, r, k % 32));
     case DT_NVFP4:
         memcpy(&d, tile + 4 * r, 4);
         p = tile + 64 + k / 64 * 576;

@@ -3,12 +3,10 @@
  *
  * A format is a struct with
  *   GROUP, BYTES, HEAD   k's of a group, its bytes, and what a tile has in front of its groups
- *   QUADS                16-byte units of x that a lane needs for a group of 8 tokens
+ *   QUADS                32 k's each, for which a lane needs 16 bytes of x (frag_k)
  *   Half                 whether x is taken as f16 (weights that become f16) or as bf16
- *   order(q, e)          which k of the group element e (0..7) of a lane's unit q is, for the lane's t = lane % 4
  *   Group g; g.load(p, lane)          one lane's part of a group in registers
  *   g.add(acc, x)                     acc += group * x, x[QUADS] the lane's units of its token lane / 4
- * A sum over k may take its terms in any order, so `order` is what is cheapest to unpack.
  *
  * The result of lane 4g + t is acc[0..3] = (row g, token 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). */
 #ifndef METRALE_FRAG_CUH
@@ -22,7 +20,8 @@ typedef __nv_bfloat16 bf16;
 __device__ __forceinline__ void mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                          uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -30,7 +29,8 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1
 __device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                                         uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -62,13 +62,15 @@ __device__ __forceinline__ uint32_t half2_e2m1(uint32_t codes, int i)
     return (c & 0x00080008u) << 12 | (c & 0x00070007u) << 9;
 }
 
+/* Which of 32 k's element e (0..7) of x is, for the lane's t = lane % 4. */
+__device__ __forceinline__ constexpr int frag_k(int e, int t)
+{
+    return 8 * (e / 2) + 2 * t + e % 2;
+}
+
 template <bool F16> struct Float16Bits {
     enum { GROUP = 32, BYTES = 1024, HEAD = 0, QUADS = 1 };
     static constexpr bool Half = F16;
-    static __device__ __forceinline__ int order(int, int e, int t)
-    {
-        return e / 4 * 16 + e % 4 / 2 * 8 + 2 * t + e % 2;
-    }
     uint4 a[2];
     __device__ __forceinline__ void load(const uint8_t *p, int lane)
     {
@@ -94,7 +96,6 @@ typedef Float16Bits<true> FragF16;
 struct FragFp8 {
     enum { GROUP = 128, BYTES = 2112, HEAD = 0, QUADS = 4 };
     static constexpr bool Half = true;
-    static __device__ __forceinline__ int order(int q, int e, int t) { return 32 * q + e / 4 * 16 + 4 * t + e % 4; }
     uint4 c[4];
     float d0, d8;
     __device__ __forceinline__ void load(const uint8_t *p, int lane)
@@ -136,16 +137,15 @@ struct FragFp8 {
     }
 };
 
-/* Half units of 8 fp4 codes: word w of a lane has them for row g (even w) or g + 8, for k's 8t.. or 32 + 8t... */
 struct FragFp4 {
-    static __device__ __forceinline__ int order(int q, int e, int t) { return 32 * q + 8 * t + e / 2 + e % 2 * 4; }
-    static __device__ __forceinline__ void eight(float (&part)[4], uint32_t row0, uint32_t row8, uint32_t s0,
-                                                 uint32_t s8, uint4 x)
+    /* 32 k's: a word of row g and one of row g + 8; scales, twice each, of the first and second 16 k's. */
+    static __device__ __forceinline__ void eight(float (&part)[4], uint32_t row0, uint32_t row8,
+                                                 const uint32_t (&s0)[2], const uint32_t (&s8)[2], uint4 x)
     {
-        mma_f16(part, half2_mul(half2_e2m1(row0, 0), s0), half2_mul(half2_e2m1(row8, 0), s8),
-                half2_mul(half2_e2m1(row0, 1), s0), half2_mul(half2_e2m1(row8, 1), s8), x.x, x.y);
-        mma_f16(part, half2_mul(half2_e2m1(row0, 2), s0), half2_mul(half2_e2m1(row8, 2), s8),
-                half2_mul(half2_e2m1(row0, 3), s0), half2_mul(half2_e2m1(row8, 3), s8), x.z, x.w);
+        mma_f16(part, half2_mul(half2_e2m1(row0, 0), s0[0]), half2_mul(half2_e2m1(row8, 0), s8[0]),
+                half2_mul(half2_e2m1(row0, 1), s0[0]), half2_mul(half2_e2m1(row8, 1), s8[0]), x.x, x.y);
+        mma_f16(part, half2_mul(half2_e2m1(row0, 2), s0[1]), half2_mul(half2_e2m1(row8, 2), s8[1]),
+                half2_mul(half2_e2m1(row0, 3), s0[1]), half2_mul(half2_e2m1(row8, 3), s8[1]), x.z, x.w);
     }
 };
 
@@ -156,13 +156,11 @@ struct FragNvfp4 : FragFp4 {
     static constexpr bool Half = true;
     uint4 c;
     uint32_t s0, s8; /* four e4m3 each */
-    int t;
     __device__ __forceinline__ void load(const uint8_t *p, int lane)
     {
         s0 = reinterpret_cast<const uint32_t *>(p)[lane / 4];
         s8 = reinterpret_cast<const uint32_t *>(p)[lane / 4 + 8];
         c = reinterpret_cast<const uint4 *>(p + 64)[lane];
-        t = lane % 4;
     }
     static __device__ __forceinline__ uint32_t scale(uint32_t s, int i) /* twice s[i] * 2^7 */
     {
@@ -171,8 +169,10 @@ struct FragNvfp4 : FragFp4 {
     }
     __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[QUADS]) const
     {
-        eight(acc, c.x, c.y, scale(s0, t / 2), scale(s8, t / 2), x[0]);
-        eight(acc, c.z, c.w, scale(s0, 2 + t / 2), scale(s8, 2 + t / 2), x[1]);
+        const uint32_t a0[4] = {scale(s0, 0), scale(s0, 1), scale(s0, 2), scale(s0, 3)};
+        const uint32_t a8[4] = {scale(s8, 0), scale(s8, 1), scale(s8, 2), scale(s8, 3)};
+        eight(acc, c.x, c.y, {a0[0], a0[1]}, {a8[0], a8[1]}, x[0]);
+        eight(acc, c.z, c.w, {a0[2], a0[3]}, {a8[2], a8[3]}, x[1]);
     }
 };
 
@@ -194,7 +194,7 @@ struct FragMxfp4 : FragFp4 {
     }
     __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[QUADS]) const
     {
-        const uint32_t one = 0x70007000u; /* 2^13: codes become half of their value */
+        const uint32_t one[2] = {0x70007000u, 0x70007000u}; /* 2^13: codes become half of their value */
         float low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
         eight(low, c.x, c.y, one, one, x[0]);
         eight(high, c.z, c.w, one, one, x[1]);

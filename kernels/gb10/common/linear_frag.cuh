@@ -11,23 +11,20 @@
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 
-/* A lane's unit q of 8 elements of x from k's p[0..GROUP), of which n are there. */
-template <typename F> __device__ __forceinline__ uint4 fetch_x(const bf16 *p, int n, int q, int t, bool whole)
+/* A lane's 8 elements of 32 k's of x, of which p[0..n) are there. */
+template <typename F> __device__ __forceinline__ uint4 fetch_x(const bf16 *p, int n, int t, bool whole)
 {
     uint32_t w[4];
-    if (whole && F::order(q, 1, t) - F::order(q, 0, t) == 1) { /* pairs of neighbours */
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            __nv_bfloat162 v = *reinterpret_cast<const __nv_bfloat162 *>(p + F::order(q, 2 * i, t));
-            w[i] = pack_x<F::Half>(v.x, v.y);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int a = F::order(q, 2 * i, t), b = F::order(q, 2 * i + 1, t);
-            const bf16 zero = __float2bfloat16_rn(0.0f);
-            w[i] = pack_x<F::Half>(a < n ? p[a] : zero, b < n ? p[b] : zero);
-        }
+    for (int i = 0; i < 4; i++) {
+        const int at = frag_k(2 * i, t);
+        const bf16 zero = __float2bfloat16_rn(0.0f);
+        __nv_bfloat162 v;
+        if (whole)
+            v = *reinterpret_cast<const __nv_bfloat162 *>(p + at);
+        else
+            v = __halves2bfloat162(at < n ? p[at] : zero, at + 1 < n ? p[at + 1] : zero);
+        w[i] = pack_x<F::Half>(v.x, v.y);
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
@@ -55,7 +52,7 @@ __device__ __forceinline__ void tile_dot(float *red, const uint8_t *tile, int k,
             uint4 b[F::QUADS];
 #pragma unroll
             for (int q = 0; q < F::QUADS; q++)
-                b[q] = x[o] ? fetch_x<F>(x[o] + k0, n, q, t, whole) : make_uint4(0, 0, 0, 0);
+                b[q] = x[o] ? fetch_x<F>(x[o] + k0 + 32 * q, n - 32 * q, t, whole) : make_uint4(0, 0, 0, 0);
             a.add(acc[o], b);
         }
     }
@@ -254,13 +251,13 @@ template <typename F> __device__ __forceinline__ void expert_by_expert(const Exp
 #define LINEAR_ENTRIES(X, F)                                                                                           \
     LINEAR_ROWS(X, F, 8, 1)                                                                                            \
     LINEAR_ROWS(X, F, 32, 4)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         expert_pair_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias, int rows,         \
                         int chosen, int xwidth, int n, int k)                                                          \
     {                                                                                                                  \
         expert_by_pair<F>({y, x, ids, w, bias, rows * chosen, chosen, n, k, xwidth != k});                             \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         expert_rows_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias, int rows,         \
                         int chosen, int xwidth, int n, int k)                                                          \
     {                                                                                                                  \
@@ -268,30 +265,30 @@ template <typename F> __device__ __forceinline__ void expert_by_expert(const Exp
     }
 
 #define LINEAR_ROWS(X, F, ROWS, NT)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         linear_##ROWS##_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, int rows, int n, int k)       \
     {                                                                                                                  \
         linear_tile<F, NT>({y, w, bias, n}, (int)blockIdx.x, x, rows, k, nullptr, 0.0f);                               \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         linear_add_##ROWS##_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, const bf16 *r, int rows,  \
                                 int n, int k, float scale)                                                             \
     {                                                                                                                  \
         linear_tile<F, NT>({y, w, bias, n}, (int)blockIdx.x, x, rows, k, r, scale);                                    \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) linear_3_##ROWS##_##X(                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) linear_3_##ROWS##_##X(                                    \
         bf16 *yq, bf16 *yk, bf16 *yv, const bf16 *x, const uint8_t *wq, const uint8_t *wk, const uint8_t *wv,          \
         const float *bq, const float *bk, const float *bv, int rows, int nq, int nk, int nv, int k)                    \
     {                                                                                                                  \
         linear_3_tile<F, NT>({yq, wq, bq, nq}, {yk, wk, bk, nk}, {yv, wv, bv, nv}, x, rows, k);                        \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         linear_gate_##ROWS##_##X(bf16 *y, const bf16 *x, const uint8_t *wg, const uint8_t *wu, const float *bg,        \
                                  const float *bu, int rows, int n, int k)                                              \
     {                                                                                                                  \
         linear_gate_tile<F, NT>({y, wg, bg, n}, {y, wu, bu, n}, x, rows, k);                                           \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         lm_head_##ROWS##_##X(float *y, const bf16 *x, const uint8_t *w, const int *source, int outs, int n, int k,     \
                              float scale, float softcap)                                                               \
     {                                                                                                                  \

@@ -43,35 +43,17 @@ template <> struct Deal<FragMxfp4> {
     enum { STAGE = 32, TEAM = 8 };
 };
 
-/* Where elements k, k + 1 of a group (fp4: k of the first four of eight, and k + 4) stand among its [QUADS][4 lanes][4 words]. */
-template <typename F> struct Place {
-    int quad, lane, word;
-};
-template <typename F> __device__ __forceinline__ Place<F> place(int k)
-{
-    if (F::GROUP == 32)
-        return {0, k % 8 / 2, k / 8};
-    if (F::GROUP == 128)
-        return {k / 32, k % 16 / 4, k % 32 / 16 * 2 + k % 4 / 2};
-    return {k / 32, k % 32 / 8, k % 4};
-}
-
-/* x of the rows of a span: shared words [unit][rows][4 lanes][4], unit = group * QUADS + quad. */
+/* x of the rows of a span: shared words [unit of 32 k's][rows][4 lanes][4], in the order of frag_k. */
 template <typename F> struct Operand {
     uint32_t *words;
     int rows;
 
-    /* elements k0..k0 + 7 of row r, k0 a multiple of 8 within the span */
+    /* elements k0..k0 + 7 of row r, k0 a multiple of 8 within the span: word k0 % 32 / 8 of each of four lanes */
     __device__ __forceinline__ void put(int r, int k0, const bf16 (&v)[8]) const
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const bool apart = F::GROUP == 64;
-            const Place<F> p = place<F>((k0 + (apart ? i : 2 * i)) % F::GROUP);
-            const int unit = (k0 / F::GROUP) * F::QUADS + p.quad;
-            words[((unit * rows + r) * 4 + p.lane) * 4 + p.word] =
-                apart ? pack_x<F::Half>(v[i], v[i + 4]) : pack_x<F::Half>(v[2 * i], v[2 * i + 1]);
-        }
+        for (int t = 0; t < 4; t++)
+            words[((k0 / 32 * rows + r) * 4 + t) * 4 + k0 % 32 / 8] = pack_x<F::Half>(v[2 * t], v[2 * t + 1]);
     }
     /* a lane's units of group g for token lane / 4, of which there are n from row `first` on */
     __device__ __forceinline__ void get(uint4 (&x)[F::QUADS], int g, int first, int n, int lane) const
