@@ -52,6 +52,7 @@ pack() {
         [ -e "$c" ] && cp "$c" "$stage/configs/$(basename "$(dirname "$c")").json"
     done
     git rev-parse HEAD >"$stage/commit" 2>/dev/null
+    printf '# dist-h200\n\nMade by tools/h200.sh for a machine with a GPU; nothing here is kept.\n' >"$dist/README.md"
     tar -C "$stage" -czf "$dist/pack.tar.gz" . || die 'tar failed'
     printf 'packed: %s, %s of programs, %s to carry\n' "$(cut -c1-12 <"$stage/commit")" \
         "$(du -sh "$stage/bin" | cut -f1)" "$(du -sh "$dist" | cut -f1)"
@@ -74,6 +75,9 @@ unpack() {
         # shellcheck disable=SC2086
         $loader "$work/bin/metrale" version >/dev/null || die 'the binary does not start here'
     fi
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$work/lib $loader "$work/bin/metrale" version | grep -q "^  $class/.*runs here" ||
+        die "this machine cannot run class $class"
     printf '%s, commit %s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)" \
         "$(cut -c1-12 "$work/commit")"
 }
@@ -95,7 +99,7 @@ test_row() {
     passed=$(grep -c '^\[       OK \]' "$log/$name")
     failed=$(grep -c '^\[  FAILED  \] [^0-9]' "$log/$name")
     skipped=$(grep -c '^\[  SKIPPED \] [^0-9]' "$log/$name")
-    printf '  %-28s %4d passed %4d failed %4d skipped  exit %d\n' "$name" "$passed" "$((failed / 2))" "$skipped" "$rc"
+    printf '  %-28s %4d passed %4d failed %4d skipped  exit %d\n' "$name" "$passed" "$((failed / 2))" "$((skipped / 2))" "$rc"
     grep -h '^\[  ERROR   \]' -A1 "$log/$name" | grep -v '^--' | grep -v 'ERROR   ] --- $' | cut -c1-220 | sed 's/^/      /' | head -40
     [ "$rc" -eq 0 ] || status=1
 }

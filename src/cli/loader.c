@@ -161,14 +161,33 @@ static Status declare_tensor(WeightStore *dummy, const InstanceWeight *w, const 
     return store_dummy_declare(dummy, name, w->vector ? DT_F32 : format, n, dims, err);
 }
 
+/* What checkpoints in formats with scales of their own leave alone: tables, heads and routers. */
+static bool stays_bf16(const InstanceBlock *b, uint32_t weight)
+{
+    for (uint32_t i = 0; i < b->n_nodes; i++) {
+        const InstanceNode *n = &b->nodes[i];
+        if (n->op->n_weights == 0 || n->weight[0] != (int32_t)weight)
+            continue;
+        if (n->op->kind != OP_LINEAR && n->op->kind != OP_EXPERT_LINEAR)
+            return true;
+        for (uint32_t j = 0; j < b->n_nodes; j++)
+            if (b->nodes[j].op->kind == OP_TOP_K && b->nodes[j].in[0] == n->out[0])
+                return true;
+    }
+    return false;
+}
+
 static Status declare_block(WeightStore *dummy, const InstanceBlock *b, const InstanceBinding *bind, DType format,
                             Err *err)
 {
     Status st = ST_OK;
-    for (uint32_t i = 0; i < b->n_weights; i++)
+    const DTypeRow beside = dtype_row(format);
+    for (uint32_t i = 0; i < b->n_weights; i++) {
+        const bool plain = (beside.span || beside.head) && stays_bf16(b, i);
         for (uint32_t e = 0; e < (bind[i].tensors ? b->weights[i].experts : 1); e++)
             TRY(declare_tensor(dummy, &b->weights[i], &bind[i], bind[i].tensors ? bind[i].tensors[e] : bind[i].tensor,
-                               format, err));
+                               plain ? DT_BF16 : format, err));
+    }
 done:
     return st;
 }
@@ -183,8 +202,9 @@ static Status open_dummy(Loaded *l, const char *format, DType kv_format, Err *er
     DType type;
 
     if (!dtype_parse(format, &type) || !layout_takes(LAYOUT_N16, type))
-        return err_set(err, ST_INVALID, "--dummy %s: no weight format; there are f32, f16, bf16, q8_0, q4_0, q4_1",
-                       format);
+        return err_set(
+            err, ST_INVALID,
+            "--dummy %s: no weight format; there are f32, f16, bf16, fp8/128, nvfp4, mxfp4, q8_0, q4_0, q4_1", format);
     meta = json_deep_copy(store_meta(l->store));
     if (meta == NULL)
         TRY(err_set(err, ST_NOMEM, "%s: out of memory", l->path));

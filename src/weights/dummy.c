@@ -9,7 +9,9 @@
  *   w(i)     = 0.02 z(i), plus 1 for tensors of rank 1 (norms)
  *
  * The bound lets block formats use one scale for the whole tensor, without a pass for the largest value: 4 bits and more
- * span it, 2 and 3 bits take the steps that keep sigma. Vectors are floats, as they are in every checkpoint. */
+ * span it, 2 and 3 bits take the steps that keep sigma. Vectors are floats, as they are in every checkpoint.
+ *
+ * Chunks are made at once: 32 floats or a block; where scales lie in front of a row's codes, the row. */
 #include "core/arena.h"
 #include "core/hash.h"
 #include "core/numeric.h"
@@ -265,6 +267,84 @@ static void dummy_chunk(const Tensor *x, uint64_t c, uint8_t *p)
     }
 }
 
+/* The nearest e4m3 value's code; v is within its range, or cut there. */
+static uint8_t e4m3_nearest(float v)
+{
+    uint32_t u, sign, code;
+    float x = v < 0 ? -v : v;
+
+    memcpy(&u, &v, 4);
+    sign = u >> 31 << 7;
+    if (x < 1.0f / 64) /* below the normal values: steps of 2^-9 */
+        return (uint8_t)(sign | (uint32_t)(x * 512 + 0.5f));
+    memcpy(&u, &x, 4);
+    code = (u + 0x7ffff + (u >> 20 & 1) - (120u << 23)) >> 20; /* 3 bits of 23 stay; the bias is 7, not 127 */
+    return (uint8_t)(sign | (code < 0x7e ? code : 0x7e));
+}
+
+/* The nearest e2m1 code of v in units of half: 0, 1, 2, 3, 4, 6, 8, 12. */
+static uint8_t e2m1_nearest(float v)
+{
+    float x = v < 0 ? -v : v;
+
+    return (uint8_t)((v < 0 ? 8 : 0) + (x > 0.5f) + (x > 1.5f) + (x > 2.5f) + (x > 3.5f) + (x > 5) + (x > 7) +
+                     (x > 10));
+}
+
+static bool dummy_is_rowed(DType t)
+{
+    return t == DT_FP8_128 || t == DT_NVFP4;
+}
+
+/* Row r in its stored form (dtype.h): one scale everywhere. */
+static void dummy_row(const Tensor *x, uint64_t r, uint64_t k, uint8_t *p)
+{
+    const uint64_t first = r * k;
+    const float scale = x->info.dtype == DT_FP8_128 ? BOUND / 448 : BOUND / 6;
+
+    if (x->info.dtype == DT_FP8_128) {
+        for (uint64_t s = 0; s < (k + 127) / 128; s++, p += 4)
+            memcpy(p, &scale, 4);
+        for (uint64_t i = 0; i < k; i++)
+            p[i] = e4m3_nearest(dummy_normal(x->offset, first + i) * (448 / BOUND));
+        return;
+    }
+    memcpy(p, &scale, 4);
+    p += 4;
+    for (uint64_t b = 0; b < k; b += 16, p += 9) {
+        p[0] = 0x38; /* 1.0 as e4m3 */
+        for (uint64_t i = 0; i < 16; i += 2)
+            p[1 + i / 2] = (uint8_t)(e2m1_nearest(dummy_normal(x->offset, first + b + i) * (12 / BOUND)) |
+                                     e2m1_nearest(dummy_normal(x->offset, first + b + i + 1) * (12 / BOUND)) << 4);
+    }
+}
+
+static Status dummy_read_rows(const Tensor *x, uint64_t offset, uint8_t *to, size_t len, Err *err)
+{
+    const uint64_t k = x->info.dims[x->info.n_dims - 1];
+    uint64_t row_bytes = 1;
+    uint8_t *row = NULL;
+
+    dtype_row_bytes(x->info.dtype, k, &row_bytes); /* held when the tensor was declared */
+    while (len > 0) {
+        const uint64_t r = offset / row_bytes, skip = offset % row_bytes;
+        const size_t n = row_bytes - skip < len ? row_bytes - skip : len;
+        if (n == row_bytes) {
+            dummy_row(x, r, k, to);
+        } else {
+            if (row == NULL && (row = malloc(row_bytes)) == NULL)
+                return err_set(err, ST_NOMEM, "dummy weights: out of memory for a row of %s", x->info.name);
+            dummy_row(x, r, k, row);
+            memcpy(to, row + skip, n);
+        }
+        to += n;
+        offset += n;
+        len -= n;
+    }
+    free(row);
+    return ST_OK;
+}
+
 static Status dummy_read(WeightStore *s, const TensorInfo *t, uint64_t offset, void *dst, size_t len, Err *err)
 {
     const Tensor *x = (const Tensor *)t;
@@ -276,6 +356,8 @@ static Status dummy_read(WeightStore *s, const TensorInfo *t, uint64_t offset, v
         return err_set(err, ST_INVALID,
                        "%s: tensor %s has %llu bytes, and byte %llu and the %zu behind it were asked for", t->file,
                        t->name, (unsigned long long)t->bytes, (unsigned long long)offset, len);
+    if (dummy_is_rowed(t->dtype))
+        return dummy_read_rows(x, offset, dst, len, err);
     if (!dtype_row_bytes(t->dtype, dummy_chunk_elements(t->dtype), &chunk_bytes))
         return err_set(err, ST_INVALID, "%s: tensor %s has no dummy values", t->file, t->name);
     while (len > 0) {
@@ -383,8 +465,9 @@ Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32
                        TENSOR_NAME_MAX);
     if (tensor_table_find(&d->table, name) != NULL)
         return err_set(err, ST_INVALID, "dummy weights: tensor %s is declared twice", name);
-    if (dtype == DT_I32 || dtype == DT_I64 || dtype == DT_I8_32 || dtype_block(dtype) == 0 ||
-        (n_dims == 1 && dtype_block(dtype) > 1))
+    const DTypeRow beside = dtype_row(dtype);
+    if (dtype == DT_I32 || dtype == DT_I64 || ((beside.span || beside.head) && !dummy_is_rowed(dtype)) ||
+        dtype == DT_I8_32 || dtype_block(dtype) == 0 || (n_dims == 1 && dtype_block(dtype) > 1))
         return err_set(err, ST_UNSUPPORTED,
                        "dummy weights: tensor %s of %u dimensions cannot be of format %s; use a weight format for "
                        "matrices, and f32, f16 or bf16 for vectors",
