@@ -160,7 +160,7 @@ bench() {
     esac
     from=$(date +%s)
     run "bench_$1" metrale bench "$work/configs/$2.json" --dummy "$3" --hardware "$class" --prompt "$5" --gen "$6" \
-        --concurrency "$4" --repeat 1 --json
+        --concurrency "$4" --repeat 1 --json --max-len $(($5 + $6 + 16)) --kv-tokens $((($5 + $6 + 32) * $4)) --max-rows 8192
     rc=$?
     printf '  %-28s %12s %12s %10s %10s %8s   %3ss\n' "$1" "$(field "bench_$1" decode_tok_s)" "$(field "bench_$1" prefill_tok_s)" \
         "$(field "bench_$1" step_p50_ms)" "$(field "bench_$1" ttft_ms)" "$(field "bench_$1" share_of_copy)" \

@@ -230,3 +230,35 @@ done:
     free(jobs);
     return st;
 }
+
+Status bench_copy_device(double *gb_s, GpuBackend *gpu, size_t bytes, Err *err)
+{
+    enum { ROUNDS = 6, COPIES = 4 };
+    Status st = ST_OK;
+    GpuBuf from = {0}, to = {0};
+    GpuEvent *begin = NULL, *end = NULL;
+    uint64_t best = UINT64_MAX, ns;
+
+    TRY(gpu_mem_alloc(gpu, bytes, "copy's source", &from, err));
+    TRY(gpu_mem_alloc(gpu, bytes, "copy's target", &to, err));
+    TRY(gpu_mem_set(gpu, from.ptr, 1, bytes, err));
+    for (int r = 0; r < ROUNDS; r++) {
+        TRY(gpu_event_record(gpu, &begin, err));
+        for (int i = 0; i < COPIES; i++)
+            TRY(gpu_copy(gpu, to.ptr, from.ptr, bytes, err));
+        TRY(gpu_event_record(gpu, &end, err));
+        TRY(gpu_sync(gpu, err));
+        TRY(gpu_event_elapsed_ns(gpu, begin, end, &ns, err));
+        best = ns > 0 && ns < best ? ns : best;
+        gpu_event_free(gpu, begin);
+        gpu_event_free(gpu, end);
+        begin = end = NULL;
+    }
+    *gb_s = 2.0 * COPIES * (double)bytes / (double)best;
+done:
+    gpu_event_free(gpu, begin);
+    gpu_event_free(gpu, end);
+    gpu_mem_free(gpu, &from);
+    gpu_mem_free(gpu, &to);
+    return st;
+}

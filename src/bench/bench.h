@@ -25,4 +25,6 @@ typedef struct BenchResult {
 Status bench_run(BenchResult *out, Engine *e, Clock *clock, const BenchWork *work, double copy_gb_s, Err *err);
 /* Bytes read plus bytes written a second, in 1e9, of `threads` threads copying `bytes` in all; best of five. */
 Status bench_copy(double *gb_s, Clock *clock, unsigned threads, size_t bytes, Err *err);
+/* The same of a device whose memory is its own, by its own clock. */
+Status bench_copy_device(double *gb_s, GpuBackend *gpu, size_t bytes, Err *err);
 #endif

@@ -115,7 +115,8 @@ int cmd_bench(int argc, char **argv)
                     a.dummy, a.model));
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));
     gpu_facts(l.gpu, &facts);
-    TRY(bench_copy(&copy, clock_system(), facts.units, (size_t)512 << 20, &err));
+    TRY(facts.host_memory ? bench_copy(&copy, clock_system(), facts.units, (size_t)512 << 20, &err)
+                          : bench_copy_device(&copy, l.gpu, (size_t)1 << 30, &err));
     TRY(engine_new(&engine, l.model, clock_system(), &eo, &l.log, &err));
     TRY(bench_run(&r, engine, clock_system(), &a.work, copy, &err));
     print_result(&a, &l, &r, facts.units);

@@ -18,6 +18,18 @@ static void bench__copy_counts_bytes_both_ways(void **state)
     assert_true(gb_s > 0.05 && gb_s < 10000);
 }
 
+static void bench__a_device_s_copy_is_timed_by_its_own_clock(void **state)
+{
+    (void)state;
+    GpuBackend *gpu;
+    double gb_s = 0;
+    Err e;
+    assert_int_equal(gpu_cpu_new(&gpu, "avx2", 1, &e), ST_OK);
+    assert_int_equal(bench_copy_device(&gb_s, gpu, 8 << 20, &e), ST_OK);
+    assert_true(gb_s > 0.05 && gb_s < 10000);
+    gpu_free(gpu);
+}
+
 /* A clock that moves 1 ms at each reading: a step is then 1 ms, whatever it does. */
 static uint64_t ticking_ns(Clock *c)
 {
@@ -61,6 +73,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bench__copy_counts_bytes_both_ways),
+        cmocka_unit_test(bench__a_device_s_copy_is_timed_by_its_own_clock),
         cmocka_unit_test(bench__rates_are_tokens_over_the_time_of_their_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
