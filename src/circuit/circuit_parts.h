@@ -14,7 +14,7 @@
 #include "core/toml.h"
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
-typedef enum { VALUE_INT, VALUE_FLOAT, VALUE_SWITCH, VALUE_TEXT, VALUE_LIST, VALUE_LAYERS } ValueType;
+typedef enum { VALUE_INT, VALUE_FLOAT, VALUE_SWITCH, VALUE_TEXT, VALUE_LIST, VALUE_LAYERS, VALUE_EACH } ValueType;
 
 typedef struct Value {
     const char *name;
@@ -29,7 +29,7 @@ typedef struct Value {
             uint32_t n;
         } list;
         struct {
-            const int64_t *items; /* numbers of layers */
+            const int64_t *items; /* VALUE_LAYERS: numbers of layers; VALUE_EACH: a number for each layer */
             uint32_t n;
         } layers;
     };

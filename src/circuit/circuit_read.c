@@ -9,7 +9,8 @@
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 const char *value_type_name(ValueType t)
 {
-    static const char *const names[] = {"integer", "number", "switch", "text", "list", "list of layers"};
+    static const char *const names[] = {
+        "integer", "number", "switch", "text", "list", "list of layers", "number for each layer"};
 
     return names[t];
 }

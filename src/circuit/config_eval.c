@@ -320,6 +320,7 @@ static Status read_json_number(Eval *ev, const ConfigRow *row, const char *path,
     }
     if (row->as != AS_IS && d <= 0)
         return bad_value(ev, path, v, "above 0");
+    d *= ev->source == SOURCE_GGUF ? row->gguf_times : 1;
     out->f = row->as == AS_RSQRT ? 1 / sqrt(d) : row->as == AS_RECIPROCAL ? 1 / d : d;
     return ST_OK;
 }
@@ -421,6 +422,36 @@ static Status read_json_layers(Eval *ev, const char *path, const json_t *v, Valu
     return ST_OK;
 }
 
+/* A number for each layer; one number stands for all of them. */
+static Status read_json_each(Eval *ev, const ConfigRow *row, const char *path, const json_t *v, Value *out)
+{
+    int64_t *items;
+    uint32_t n;
+    Status st = list_length(ev, row, &n);
+    char buf[256];
+
+    if (st != ST_OK)
+        return st;
+    if (json_is_array(v) && json_array_size(v) != n)
+        return err_set(ev->err, ST_FORMAT, "%s: %s has %zu items; it must have one for each of the %u layers",
+                       ev->src->name, full_key(ev, path, buf, sizeof buf), json_array_size(v), n);
+    items = ARENA_ARRAY(ev->arena, int64_t, n);
+    if (items == NULL)
+        return eval_nomem(ev);
+    for (uint32_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+
+        if (!json_is_integer(item))
+            return bad_value(ev, path, v, "an integer, or an array with one for each layer");
+        items[i] = json_integer_value(item);
+        if ((double)items[i] < row->min || (double)items[i] > row->max)
+            return out_of_range(ev, row, path, item);
+    }
+    out->layers.items = items;
+    out->layers.n = n;
+    return ST_OK;
+}
+
 static Status read_json(Eval *ev, const ConfigRow *row, const char *path, const json_t *v, Value *out)
 {
     switch (row->type) {
@@ -438,6 +469,8 @@ static Status read_json(Eval *ev, const ConfigRow *row, const char *path, const 
         return known_word(ev, row, path, json_string_value(v), v, &out->text);
     case VALUE_LAYERS:
         return read_json_layers(ev, path, v, out);
+    case VALUE_EACH:
+        return read_json_each(ev, row, path, v, out);
     case VALUE_LIST:
         break;
     }
@@ -456,6 +489,7 @@ static bool value_equal(const Value *a, const Value *b)
     case VALUE_TEXT:
         return strcmp(a->text, b->text) == 0;
     case VALUE_LAYERS:
+    case VALUE_EACH:
         return a->layers.n == b->layers.n &&
                (a->layers.n == 0 || memcmp(a->layers.items, b->layers.items, a->layers.n * sizeof(int64_t)) == 0);
     case VALUE_LIST:
@@ -480,29 +514,47 @@ static void set_literal(Value *out, const TomlNode *v)
 }
 
 /* ---- defaults ---------------------------------------------------------------------------------------------------- */
+/* What a value comes to in an expression: of layers, whether this one is among them; of a number for each layer, this
+ * one's, and outside of a list's default the largest. */
+static int64_t value_integer(const Value *v, int64_t layer)
+{
+    int64_t n = 0;
+
+    switch (v->type) {
+    case VALUE_INT:
+        return v->i;
+    case VALUE_LAYERS:
+        for (uint32_t i = 0; i < v->layers.n; i++)
+            n |= v->layers.items[i] == layer;
+        return n;
+    case VALUE_EACH:
+        if (layer >= 0)
+            return layer < v->layers.n ? v->layers.items[layer] : 0;
+        for (uint32_t i = 0; i < v->layers.n; i++)
+            n = v->layers.items[i] > n ? v->layers.items[i] : n;
+        return n;
+    default: /* a switch */
+        return v->b;
+    }
+}
+
 static bool eval_lookup(void *ctx, const char *name, int64_t *out)
 {
     Eval *ev = ctx;
     const ConfigRow *row;
-    const Value *v;
 
     if (ev->layer >= 0 && strcmp(name, "layer") == 0) {
         *out = ev->layer;
         return true;
     }
     row = config_row(ev->map, name);
-    if (row == NULL ||
-        (row->type != VALUE_INT && row->type != VALUE_SWITCH && (row->type != VALUE_LAYERS || ev->layer < 0)))
+    if (row == NULL || (row->type != VALUE_INT && row->type != VALUE_SWITCH && row->type != VALUE_EACH &&
+                        (row->type != VALUE_LAYERS || ev->layer < 0)))
         return false;
     ev->st = eval_row(ev, (uint32_t)(row - ev->map->rows));
     if (ev->st != ST_OK)
         return false;
-    v = &ev->values[row - ev->map->rows];
-    *out = 0;
-    for (uint32_t i = 0; v->type == VALUE_LAYERS && i < v->layers.n; i++)
-        *out |= v->layers.items[i] == ev->layer; /* in a list's default: is this layer among them? */
-    if (v->type != VALUE_LAYERS)
-        *out = v->type == VALUE_INT ? v->i : v->b;
+    *out = value_integer(&ev->values[row - ev->map->rows], ev->layer);
     return true;
 }
 
@@ -561,6 +613,14 @@ static double yarn_mscale(double factor, double m)
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
+static Status check_dim(Eval *ev, const ConfigRow *row, const Expr *e, const Value *v)
+{
+    if (!row->dim || (v->i >= 1 && v->i <= INT32_MAX))
+        return ST_OK;
+    return err_set(ev->err, ST_FORMAT, "%s: %s comes out as %lld (%s); it must be from 1 to 2147483647", ev->src->name,
+                   row->name, (long long)v->i, expr_text(e));
+}
+
 static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
 {
     const Expr *root;
@@ -606,15 +666,29 @@ static Status default_number(Eval *ev, const ConfigRow *row, Value *out)
 
         out->f *= yarn_mscale(factor, mscale) * yarn_mscale(factor, mscale);
     }
-    if (row->dim && (out->i < 1 || out->i > INT32_MAX))
-        return err_set(ev->err, ST_FORMAT, "%s: %s comes out as %lld (%s); it must be from 1 to 2147483647",
-                       ev->src->name, row->name, (long long)out->i, expr_text(row->expr));
+    st = check_dim(ev, row, row->expr, out);
 done:
     return st;
 }
 
+/* The default that only GGUF files have. */
+static Status default_gguf(Eval *ev, const ConfigRow *row, Value *out)
+{
+    int64_t v;
+    Status st = eval_expr(ev, row, row->gguf_expr, &v);
+
+    if (st != ST_OK)
+        return st;
+    if (row->type == VALUE_FLOAT)
+        out->f = (double)v;
+    else
+        out->i = v;
+    return check_dim(ev, row, row->gguf_expr, out);
+}
+
 static Status default_list(Eval *ev, const ConfigRow *row, Value *out)
 {
+    const ListDefault *list = &row->list[ev->source];
     const char **items;
     uint32_t n;
     Status st = list_length(ev, row, &n);
@@ -627,16 +701,16 @@ static Status default_list(Eval *ev, const ConfigRow *row, Value *out)
     if (items == NULL)
         return eval_nomem(ev);
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < row->n_items && items[i] == NULL; k++) {
+        for (uint32_t k = 0; k < list->n && items[i] == NULL; k++) {
             int64_t holds = 0;
 
             ev->layer = i;
-            st = eval_expr(ev, row, row->item_when[k], &holds);
+            st = eval_expr(ev, row, list->when[k], &holds);
             ev->layer = -1;
             if (st != ST_OK)
                 return st;
             if (holds)
-                items[i] = row->items[k];
+                items[i] = list->items[k];
         }
         if (items[i] == NULL)
             return err_set(ev->err, ST_FORMAT, "%s: the default of %s (%s:%u) has no item for layer %u", ev->src->name,
@@ -647,11 +721,40 @@ static Status default_list(Eval *ev, const ConfigRow *row, Value *out)
     return ST_OK;
 }
 
+/* The layers that have the row's tensor; without a list of tensors, none. */
+static Status layers_with(Eval *ev, const ConfigRow *row, Value *out)
+{
+    const char *hole = strstr(row->tensor, "{l}");
+    int64_t *items;
+    uint32_t n, found = 0;
+    Status st = list_length(ev, row, &n);
+
+    if (st != ST_OK)
+        return st;
+    items = ARENA_ARRAY(ev->arena, int64_t, n);
+    if (items == NULL)
+        return eval_nomem(ev);
+    for (uint32_t l = 0; l < n && hole != NULL && ev->src->find != NULL; l++) {
+        TensorDesc desc;
+        Str name = STR_INIT;
+
+        str_addf(&name, "%.*s%u%s", (int)(hole - row->tensor), row->tensor, l, hole + 3);
+        if (str_ok(&name) && ev->src->find(ev->src->ctx, str_c(&name), &desc))
+            items[found++] = l;
+        str_release(&name);
+    }
+    out->layers.items = items;
+    out->layers.n = found;
+    return ST_OK;
+}
+
 static Status set_default(Eval *ev, const ConfigRow *row, Value *out)
 {
-    if (row->type == VALUE_LAYERS)
-        return ST_OK; /* none */
-    if (row->type == VALUE_LIST && row->n_items > 0)
+    if (row->type == VALUE_LAYERS && ev->source == SOURCE_GGUF && row->tensor != NULL)
+        return layers_with(ev, row, out);
+    if (row->type == VALUE_LAYERS || (row->type == VALUE_EACH && row->n_keys[ev->source] == 0))
+        return ST_OK; /* none; 0 for each */
+    if (row->type == VALUE_LIST && row->list[ev->source].n > 0)
         return default_list(ev, row, out);
     if (ev->source == SOURCE_GGUF && row->tensor != NULL && ev->src->find != NULL) {
         TensorDesc desc;
@@ -663,6 +766,8 @@ static Status set_default(Eval *ev, const ConfigRow *row, Value *out)
         set_literal(out, row->gguf_literal);
         return ST_OK;
     }
+    if (ev->source == SOURCE_GGUF && row->gguf_expr != NULL)
+        return default_gguf(ev, row, out);
     if (row->expr != NULL || row->rsqrt != NULL || row->sqrt != NULL)
         return default_number(ev, row, out);
     if (row->literal == NULL)
@@ -739,6 +844,9 @@ static Status eval_row(Eval *ev, uint32_t i)
 
     if (ev->state[i] == ROW_DONE)
         return ST_OK;
+    for (uint32_t k = 0; ev->state[i] == ROW_BUSY && k < ev->map->n_rows; k++)
+        if (ev->state[k] == ROW_BUSY && ev->map->rows[k].n_keys[ev->source] > 0)
+            return missing(ev, &ev->map->rows[k]); /* rows that stand in for each other, and none is given */
     if (ev->state[i] == ROW_BUSY)
         return err_set(ev->err, ST_FORMAT, "%s:%u: the default of %s depends on itself", row->toml->name, row->at->line,
                        row->name);

@@ -25,20 +25,22 @@ static const struct Section {
 } sections[] = {
     {"dim", VALUE_INT, true},        {"int", VALUE_INT, false},   {"float", VALUE_FLOAT, false},
     {"switch", VALUE_SWITCH, false}, {"text", VALUE_TEXT, false}, {"list", VALUE_LIST, false},
-    {"layers", VALUE_LAYERS, false},
+    {"layers", VALUE_LAYERS, false}, {"each", VALUE_EACH, false},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 static const char *const int_keys[] = {"key",           "key_count",    "gguf",     "gguf_count", "default",
                                        "default_needs", "gguf_default", "fraction", "null",       "min",
                                        "max",           "when",         "off",      NULL};
-static const char *const float_keys[] = {"key",          "gguf", "default", "default_rsqrt", "default_sqrt",
-                                         "gguf_default", "null", "min",     "max",           "above",
-                                         "as",           "when", "off",     "yarn",          NULL};
+static const char *const float_keys[] = {
+    "key", "gguf",  "default", "default_rsqrt", "default_sqrt", "gguf_default", "null",       "min",
+    "max", "above", "as",      "when",          "off",          "yarn",         "gguf_times", NULL};
 static const char *const switch_keys[] = {"key", "gguf", "default", "gguf_default", "gguf_tensor", "top", NULL};
 static const char *const text_keys[] = {"key", "gguf", "default", "gguf_default", "names", "values", NULL};
-static const char *const layers_keys[] = {"key", "gguf", NULL};
-static const char *const list_keys[] = {"key", "gguf", "default", "values", "names", "length", "by", NULL};
+static const char *const layers_keys[] = {"key", "gguf", "gguf_tensor", "length", NULL};
+static const char *const each_keys[] = {"key", "gguf", "min", "max", "length", NULL};
+static const char *const list_keys[] = {"key",    "gguf", "default", "gguf_default", "values", "names",
+                                        "length", "by",   NULL};
 
 static const char *const *row_keys(ValueType t)
 {
@@ -53,6 +55,8 @@ static const char *const *row_keys(ValueType t)
         return text_keys;
     case VALUE_LAYERS:
         return layers_keys;
+    case VALUE_EACH:
+        return each_keys;
     case VALUE_LIST:
         break;
     }
@@ -84,7 +88,7 @@ static Status read_number(const Reader *r, const TomlNode *t, const char *key, d
 static Status read_literal(const Reader *r, const TomlNode *t, const char *key, const ConfigRow *row,
                            const TomlNode **out)
 {
-    static const TomlKind kinds[] = {TOML_INT, TOML_FLOAT, TOML_BOOL, TOML_STRING, TOML_TABLE, TOML_ARRAY};
+    static const TomlKind kinds[] = {TOML_INT, TOML_FLOAT, TOML_BOOL, TOML_STRING, TOML_TABLE, TOML_ARRAY, TOML_ARRAY};
     const TomlNode *v = toml_find(t, key);
 
     if (v == NULL)
@@ -96,26 +100,28 @@ static Status read_literal(const Reader *r, const TomlNode *t, const char *key, 
     return ST_OK;
 }
 
-static Status read_default(const Reader *r, const TomlNode *t, ConfigRow *row)
+/* key: "default", or "gguf_default". */
+static Status read_default(const Reader *r, const TomlNode *t, const char *key, ConfigRow *row, const Expr **expr,
+                           const TomlNode **literal, ListDefault *list)
 {
-    const TomlNode *v = toml_find(t, "default");
+    const TomlNode *v = toml_find(t, key);
     Status st = ST_OK;
 
     if (v == NULL)
         return ST_OK;
     if ((row->type == VALUE_INT || row->type == VALUE_FLOAT) && v->kind == TOML_STRING)
-        return read_expr_text(r, v, v->str, &row->expr);
-    TRY(read_literal(r, t, "default", row, &row->literal));
+        return read_expr_text(r, v, v->str, expr);
+    TRY(read_literal(r, t, key, row, literal));
     if (row->type != VALUE_LIST)
         return ST_OK;
-    row->n_items = v->list.len;
-    row->items = ARENA_ARRAY(r->arena, const char *, row->n_items);
-    row->item_when = ARENA_ARRAY(r->arena, const Expr *, row->n_items);
-    if (row->items == NULL || row->item_when == NULL)
+    list->n = v->list.len;
+    list->items = ARENA_ARRAY(r->arena, const char *, list->n);
+    list->when = ARENA_ARRAY(r->arena, const Expr *, list->n);
+    if (list->items == NULL || list->when == NULL)
         return read_nomem(r);
-    for (uint32_t i = 0; i < row->n_items; i++) {
-        row->items[i] = v->list.items[i].key;
-        TRY(read_expr(r, v, row->items[i], &row->item_when[i]));
+    for (uint32_t i = 0; i < list->n; i++) {
+        list->items[i] = v->list.items[i].key;
+        TRY(read_expr(r, v, list->items[i], &list->when[i]));
     }
 done:
     return st;
@@ -146,18 +152,22 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     *row = (ConfigRow){.name = t->key, .type = s->type, .dim = s->dim, .toml = r->toml, .at = t};
     row->min = s->dim ? 1 : -INFINITY;
     /* INFINITY is a float, and so would be INT32_MAX beside it, rounded up to 2^31. */
-    row->max = s->type == VALUE_INT ? (double)INT32_MAX : (double)INFINITY;
+    row->max = s->type == VALUE_INT || s->type == VALUE_EACH ? (double)INT32_MAX : (double)INFINITY;
     row->above = -INFINITY;
+    row->gguf_times = 1;
     TRY(read_kind(r, t, TOML_TABLE, t->key));
     TRY(read_only(r, t, row_keys(s->type)));
     TRY(read_strings(r, t, "key", true, &row->keys[SOURCE_JSON], &row->n_keys[SOURCE_JSON]));
     TRY(read_strings(r, t, "gguf", true, &row->keys[SOURCE_GGUF], &row->n_keys[SOURCE_GGUF]));
     TRY(read_str(r, t, "key_count", &row->counts[SOURCE_JSON]));
     TRY(read_str(r, t, "gguf_count", &row->counts[SOURCE_GGUF]));
-    TRY(read_default(r, t, row));
+    TRY(read_default(r, t, "default", row, &row->expr, &row->literal, &row->list[SOURCE_JSON]));
+    TRY(read_default(r, t, "gguf_default", row, &row->gguf_expr, &row->gguf_literal, &row->list[SOURCE_GGUF]));
+    if (row->list[SOURCE_GGUF].n == 0)
+        row->list[SOURCE_GGUF] = row->list[SOURCE_JSON];
     TRY(read_expr(r, t, "default_rsqrt", &row->rsqrt));
     TRY(read_expr(r, t, "default_sqrt", &row->sqrt));
-    TRY(read_literal(r, t, "gguf_default", row, &row->gguf_literal));
+    TRY(read_number(r, t, "gguf_times", &row->gguf_times));
     TRY(read_str(r, t, "gguf_tensor", &row->tensor));
     TRY(read_str(r, t, "fraction", &row->fraction));
     if (row->fraction != NULL && row->expr == NULL)
@@ -188,6 +198,8 @@ static Status read_row(const Reader *r, const TomlNode *t, const struct Section 
     if (s->type == VALUE_LIST && row->n_allowed == 0)
         return read_err(r, t, "list %s needs 'values': the words that may stand in it", row->name);
     TRY(read_str(r, t, "length", &row->length));
+    if (row->length == NULL && (s->type == VALUE_EACH || (s->type == VALUE_LAYERS && row->tensor != NULL)))
+        return read_err(r, t, "%s needs 'length': the row that says how many layers there are", row->name);
     if (by != NULL && (by->kind != TOML_STRING || strcmp(by->str, "char") != 0))
         return read_err(r, by, "'by' of %s can only be \"char\"", row->name);
     row->by_char = by != NULL;
@@ -340,7 +352,7 @@ static Status check_unique(const Reader *r, const ConfigMap *map, SourceKind sou
     return ST_OK;
 }
 
-static Status check_fractions(const Reader *r, const ConfigMap *map)
+static Status check_row_names(const Reader *r, const ConfigMap *map)
 {
     for (uint32_t i = 0; i < map->n_rows; i++) {
         const ConfigRow *row = &map->rows[i], *f = row->fraction != NULL ? config_row(map, row->fraction) : NULL;
@@ -353,6 +365,9 @@ static Status check_fractions(const Reader *r, const ConfigMap *map)
                 return read_err(&at, row->at, "%s is to be scaled by '%s', but there is no such row under [float]",
                                 row->name, row->yarn[k]);
         }
+        if (row->length != NULL && (config_row(map, row->length) == NULL || !config_row(map, row->length)->dim))
+            return read_err(&at, row->at, "%s has as many items as '%s' says, but there is no such row under [dim]",
+                            row->name, row->length);
         if (row->fraction != NULL && (f == NULL || f->type != VALUE_FLOAT))
             return read_err(&at, row->at, "%s is to be a fraction '%s', but there is no such row under [float]",
                             row->name, row->fraction);
@@ -413,8 +428,9 @@ done:
 
 static Status read_file(MapReader *m)
 {
-    static const char *const own_keys[] = {"use",    "match", "dim",  "int",   "float",   "switch",  "text", "list",
-                                           "layers", "ids",   "rope", "check", "ignored", "refused", "gguf", NULL};
+    static const char *const own_keys[] = {"use",   "match",   "dim",     "int",  "float", "switch",
+                                           "text",  "list",    "layers",  "each", "ids",   "rope",
+                                           "check", "ignored", "refused", "gguf", NULL};
     static const char *const gguf_keys[] = {"groups", "ignored", "refused", NULL};
     static const char *const ids_keys[] = {"bos", "eos", NULL};
     const TomlNode *root = &m->r.toml->root, *gguf, *ids;
@@ -502,7 +518,7 @@ Status config_map_read(const Reader *own, const Toml *const *parts, uint32_t n_p
         m.r.toml = parts[i];
         TRY(read_file(&m));
     }
-    TRY(check_fractions(own, map));
+    TRY(check_row_names(own, map));
     TRY(check_unique(own, map, SOURCE_JSON));
     TRY(check_unique(own, map, SOURCE_GGUF));
     *out = map;

@@ -7,6 +7,13 @@
 typedef enum { SOURCE_JSON, SOURCE_GGUF, SOURCE_COUNT } SourceKind;
 typedef enum { AS_IS, AS_RSQRT, AS_RECIPROCAL } RowAs;
 
+/* The default of a list: for each layer the first item whose condition holds. */
+typedef struct ListDefault {
+    const char **items;
+    const Expr **when;
+    uint32_t n;
+} ListDefault;
+
 /* One value: where it is read, what it may be, what it is when it is not given. */
 typedef struct ConfigRow {
     const char *name;
@@ -19,21 +26,20 @@ typedef struct ConfigRow {
     /* The default, in GGUF if that differs; the value of null, the value while `when` is 0. */
     const TomlNode *literal, *gguf_literal, *null_value, *off;
     const Expr *expr, *sqrt, *rsqrt, *needs, *when; /* default = expression, its root, 1 / root; its condition */
+    const Expr *gguf_expr;                          /* the default in GGUF, if that differs and is an expression */
     const char *const
         *yarn; /* float rows factor and mscale: the default is times (0.1 mscale ln(factor) + 1)^2; or NULL */
     const char *fraction;   /* a float row: the default is the whole part of expression * fraction; or NULL */
-    const char *tensor;     /* a switch in GGUF: on when this tensor is there; or NULL */
+    const char *tensor;     /* in GGUF, a switch: on when this tensor is there; layers: those that have it; or NULL */
+    double gguf_times;      /* a float in GGUF: what the file gives is multiplied by this */
     double min, max, above; /* of a value that is given: min <= v <= max, v > above */
     RowAs as;
     const TomlNode *names; /* texts: from the checkpoint's word to ours; NULL for none */
     const char *const *allowed;
     uint32_t n_allowed;
-    /* Lists: how many items, and the default: for each layer the first item whose condition holds. */
-    const char *length;
-    bool by_char; /* a string stands for the list of its characters */
-    const char **items;
-    const Expr **item_when;
-    uint32_t n_items;
+    const char *length; /* the row that says how many items a list has, or how many layers there are */
+    bool by_char;       /* a string stands for the list of its characters */
+    ListDefault list[SOURCE_COUNT];
     const Toml *toml;
     const TomlNode *at;
 } ConfigRow;

@@ -236,6 +236,40 @@ static Status check_tensor(Build *b, const CircuitSlot *slot, const InstanceBind
     return st;
 }
 
+/* A matrix that is put together from pieces: of one float format where they have one, else what holds any. Blocks lie
+ * along a row of the file and rows are turned, so they become floats; their codes have 8 bits at most, f16 has 11. */
+static Status check_pieces(Build *b, const CircuitSlot *slot, const InstanceBinding *bind, InstanceWeight *w)
+{
+    uint64_t rows = 0;
+    Status st = ST_OK;
+
+    w->stored = b->src->fallback == DT_NONE || !is_float(b->src->fallback) ? b->vector_format : b->src->fallback;
+    for (uint32_t i = 0; st == ST_OK && i < bind->n_pieces; i++) {
+        const InstancePiece *p = &bind->pieces[i];
+        uint64_t dims[3] = {bind->groups, p->columns ? w->k : p->rows, p->columns ? p->rows : w->k};
+        InstanceWeight as_read = {.name = w->name, .n = bind->groups * dims[1], .k = dims[2]};
+        InstanceBinding one = {.tensor = p->tensor};
+        TensorDesc got;
+
+        rows += bind->groups * p->rows;
+        if (b->src->find == NULL)
+            continue;
+        if (!b->src->find(b->src->ctx, p->tensor, &got))
+            return err_set(b->err, ST_NOTFOUND, "%s: tensor %s is missing", b->src->name, p->tensor);
+        if (got.n_dims != 3 || memcmp(got.dims, dims, sizeof dims) != 0)
+            return wrong_shape(b, slot, &one, &got, dims, 3);
+        st = check_format(b, &one, &got, &as_read);
+        if (i == 0)
+            w->stored = is_float(got.dtype) ? got.dtype : DT_F16;
+        else if (got.dtype != w->stored && is_float(got.dtype))
+            w->stored = DT_F32;
+    }
+    if (st == ST_OK && (w->vector || rows != w->n))
+        st = err_set(b->err, ST_FORMAT, "%s: the pieces of weight %s have %llu rows, but it has %llu; correct the map",
+                     b->src->name, w->name, (unsigned long long)rows, (unsigned long long)w->n);
+    return st;
+}
+
 static Status slot_size(Build *b, Scope *scope, const CircuitSlot *slot, const Expr *e, uint64_t *out)
 {
     int64_t v;
@@ -280,7 +314,9 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
         w->k *= experts;
     else if (experts > 0)
         w->n *= experts;
-    TRY(bind->quant != NULL ? check_quant(b, bind, w) : check_tensor(b, slot, bind, w));
+    TRY(bind->pieces != NULL  ? check_pieces(b, slot, bind, w)
+        : bind->quant != NULL ? check_quant(b, bind, w)
+                              : check_tensor(b, slot, bind, w));
     b->n_weights++;
 done:
     return st;

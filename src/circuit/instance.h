@@ -98,6 +98,14 @@ typedef enum {
                               head_dim/2): q and k of some GGUF files */
 } RowOrder;
 
+/* One of the tensors that a matrix is put together from. Its rows are of each group in turn: [groups][rows][k], or with
+ * columns [groups][k][rows], whose rows are turned. */
+typedef struct InstancePiece {
+    const char *tensor;
+    uint64_t rows;
+    bool columns;
+} InstancePiece;
+
 /* Where a layer's weight slot finds its bytes: rows row, row + step, ... of the tensor (of a vector: elements). With
  * experts, expert e's rows begin `of` rows after those of expert e - 1, or are those of a tensor of its own. */
 typedef struct InstanceBinding {
@@ -112,6 +120,10 @@ typedef struct InstanceBinding {
     bool columns;  /* the tensor is stored as [k][of], with experts [experts][k][of]: row r of the slot is a column */
     const char *const *tensors; /* one for each expert; NULL: all are in `tensor` */
     const QuantScheme *quant;   /* codes and scales are in tensors of their own; NULL: the tensor is the weight */
+    /* The rows of each group are those of every piece in turn, as floats of the weight's format. `tensor` is the first's. */
+    const InstancePiece *pieces;
+    uint32_t n_pieces; /* 0: the weight is in one tensor */
+    uint64_t groups;
 } InstanceBinding;
 
 typedef struct InstanceLayer {

@@ -27,6 +27,11 @@
         .name = (n), .type = PARAM_ENUM, .required = true, .names = (choices)                                          \
     }
 
+#define ENUM_OR(n, choices) /* the first by default */                                                                 \
+    {                                                                                                                  \
+        .name = (n), .type = PARAM_ENUM, .names = (choices)                                                            \
+    }
+
 #define MATRIX(n)                                                                                                      \
     {                                                                                                                  \
         .name = (n)                                                                                                    \
@@ -58,6 +63,9 @@ static const char *const gate_places[] = {"behind", "before", NULL};
 
 /* What a vector of decays holds: A_log, or -e^A_log worked out already. */
 static const char *const decay_forms[] = {"log", "value", NULL};
+
+/* Which value heads read a key head: the neighbours of an equal group, or every k_heads-th one (GGUF). */
+static const char *const head_shares[] = {"neighbours", "strided", NULL};
 
 static const OpDef ops[OP_COUNT] = {
     [OP_EMBED] = {.kind = OP_EMBED,
@@ -204,14 +212,15 @@ static const OpDef ops[OP_COUNT] = {
                       .n_params = 1,
                       .params = {ENUM("decay", decay_forms)},
                       .f32_out = 1},
-    /* A head's state S [k_dim][v_dim]: S' = decay S, S = S' + k (beta (v - S'^T k))^T, y = scale S^T q. Neighbouring
-     * value heads share a key head. */
+    /* A head's state S [k_dim][v_dim]: S' = decay S, S = S' + k (beta (v - S'^T k))^T, y = scale S^T q. Value heads
+     * share key heads: h / (v_heads / k_heads) is h's, or h mod k_heads. */
     [OP_GDN_RECURRENCE] = {.kind = OP_GDN_RECURRENCE,
                            .name = "gdn_recurrence",
                            .n_in = 4,
                            .n_out = 1,
-                           .n_params = 5,
-                           .params = {INT("k_heads"), INT("v_heads"), INT("k_dim"), INT("v_dim"), FLOAT("scale")},
+                           .n_params = 6,
+                           .params = {INT("k_heads"), INT("v_heads"), INT("k_dim"), INT("v_dim"), FLOAT("scale"),
+                                      ENUM_OR("share", head_shares)},
                            .reads_state = true,
                            .writes_state = true},
     /* d = softplus(dt + dt_bias); a head's state S [head_dim][state_dim]: S = e^(-e^a_log d) S + d x B^T,

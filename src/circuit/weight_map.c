@@ -14,8 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct WeightForm {
+/* A tensor that gives some rows of each group of a slot. */
+typedef struct WeightPiece {
     const char *name;
+    const Expr *rows; /* of a group */
+    bool columns;     /* stored with rows and columns exchanged */
+} WeightPiece;
+
+typedef struct WeightForm {
+    const char *name;     /* of pieces: the first's */
     const Expr *when;     /* NULL: always */
     const Expr *row, *of; /* a part of a larger tensor: first row, and rows of the whole; NULL: all of it */
     const Expr *per;      /* rows of a head, for ROWS_ROPE_INTERLEAVED */
@@ -24,6 +31,9 @@ typedef struct WeightForm {
     bool flat;     /* stored with more dims or fewer */
     bool columns;  /* stored with rows and columns exchanged */
     bool optional;
+    const WeightPiece *pieces; /* put together from several tensors ... */
+    uint32_t n_pieces;
+    const Expr *groups; /* ... which take turns so many times */
 } WeightForm;
 
 typedef struct WeightEntry {
@@ -62,6 +72,43 @@ struct WeightMap {
 static const char *const part_names[PART_COUNT] = {"stem", "layer", "head"};
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* { pieces = [{ name, rows, columns }, ...], groups = "n_heads" } */
+static Status read_pieces(const Reader *r, const TomlNode *v, WeightForm *out)
+{
+    static const char *const keys[] = {"pieces", "groups", "when", NULL};
+    static const char *const piece_keys[] = {"name", "rows", "columns", NULL};
+    const TomlNode *list, *columns;
+    WeightPiece *pieces;
+    Status st = ST_OK;
+
+    TRY(read_only(r, v, keys));
+    TRY(read_list(r, v, "pieces", TOML_ARRAY, &list));
+    TRY(read_expr(r, v, "groups", &out->groups));
+    TRY(read_expr(r, v, "when", &out->when));
+    if (out->groups == NULL || list->list.len < 2)
+        return read_err(r, v, "'pieces' are two or more, and 'groups' says how many times they take turns");
+    pieces = ARENA_ARRAY(r->arena, WeightPiece, list->list.len);
+    if (pieces == NULL)
+        return read_nomem(r);
+    for (uint32_t i = 0; i < list->list.len; i++) {
+        const TomlNode *p = &list->list.items[i];
+
+        TRY(read_kind(r, p, TOML_TABLE, "a piece of a weight"));
+        TRY(read_only(r, p, piece_keys));
+        TRY(read_need_str(r, p, "name", &pieces[i].name));
+        TRY(read_expr(r, p, "rows", &pieces[i].rows));
+        TRY(read_list(r, p, "columns", TOML_BOOL, &columns));
+        if (pieces[i].rows == NULL)
+            return read_err(r, p, "a piece needs 'rows': how many of each group are in %s", pieces[i].name);
+        pieces[i].columns = columns != NULL && columns->b;
+    }
+    out->name = pieces[0].name;
+    out->pieces = pieces;
+    out->n_pieces = list->list.len;
+done:
+    return st;
+}
+
 static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
 {
     static const char *const keys[] = {"name", "when", "row", "of",       "step", "columns",
@@ -76,6 +123,8 @@ static Status read_form(const Reader *r, const TomlNode *v, WeightForm *out)
         return ST_OK;
     }
     TRY(read_kind(r, v, TOML_TABLE, "a form of a weight"));
+    if (toml_find(v, "pieces") != NULL)
+        return read_pieces(r, v, out);
     TRY(read_only(r, v, keys));
     TRY(read_need_str(r, v, "name", &out->name));
     TRY(read_expr(r, v, "when", &out->when));
@@ -501,12 +550,48 @@ done:
     return st;
 }
 
+/* tensor is the first piece's, which is there. */
+static Status bind_pieces(WeightBinder *b, const WeightForm *f, uint32_t layer, const char *tensor,
+                          InstanceBinding *out, Err *err)
+{
+    InstancePiece *pieces = ARENA_ARRAY(b->arena, InstancePiece, f->n_pieces);
+    int64_t groups, rows;
+    Status st = ST_OK;
+
+    if (pieces == NULL)
+        return binder_nomem(b, err);
+    TRY(eval_in(b, f->groups, &groups, err));
+    for (uint32_t i = 0; i < f->n_pieces; i++) {
+        TRY(eval_in(b, f->pieces[i].rows, &rows, err));
+        TRY(expand_name(b, f->pieces[i].name, b->prefix, layer, 0, &pieces[i].tensor, err));
+        if (groups < 1 || rows < 1 || groups > INT32_MAX || rows > INT32_MAX)
+            return err_set(err, ST_FORMAT, "%s: %lld groups of %lld rows cannot be taken of tensor %s (%s, %s)",
+                           b->src->name, (long long)groups, (long long)rows, pieces[i].tensor, expr_text(f->groups),
+                           expr_text(f->pieces[i].rows));
+        if (b->src->find != NULL && !tensor_exists(b, pieces[i].tensor))
+            return err_set(err, ST_NOTFOUND, "%s: tensor %s is missing; it belongs to %s", b->src->name,
+                           pieces[i].tensor, tensor);
+        TRY(mark_used(b, pieces[i].tensor, err));
+        pieces[i].rows = (uint64_t)rows;
+        pieces[i].columns = f->pieces[i].columns;
+    }
+    *out = (InstanceBinding){
+        .tensor = tensor, .step = 1, .pieces = pieces, .n_pieces = f->n_pieces, .groups = (uint64_t)groups};
+done:
+    return st;
+}
+
 static Status bind_form(WeightBinder *b, const WeightForm *f, uint32_t layer, uint32_t experts, const char *tensor,
                         InstanceBinding *out, Err *err)
 {
     int64_t row = 0, of = 0, per = 0;
     Status st = ST_OK;
 
+    if (f->pieces != NULL && experts == 0)
+        return bind_pieces(b, f, layer, tensor, out, err);
+    if (f->pieces != NULL)
+        return err_set(err, ST_FORMAT, "%s: %s: experts of a weight cannot be put together from pieces (tensor %s)",
+                       b->src->name, b->map->toml->name, tensor);
     if (f->row != NULL) {
         TRY(eval_in(b, f->row, &row, err));
         TRY(eval_in(b, f->of, &of, err));

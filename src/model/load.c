@@ -8,6 +8,7 @@
 #include "model/load.h"
 #include "core/thread.h"
 #include "model/binding.h"
+#include "model/pieces.h"
 #include "weights/decode.h"
 #include "weights/quant.h"
 #include <stdlib.h>
@@ -146,8 +147,11 @@ static uint64_t run_rows(const LoadPlace *p, uint64_t row_bytes)
 {
     uint64_t unit = layout_rows(p->layout), rows;
 
-    if (p->binding->order != ROWS_AS_STORED)
-        unit = p->binding->head_dim % unit == 0 ? p->binding->head_dim : unit * p->binding->head_dim;
+    uint64_t whole = p->binding->pieces != NULL            ? pieces_group_rows(p->binding)
+                     : p->binding->order != ROWS_AS_STORED ? p->binding->head_dim
+                                                           : 1;
+
+    unit = whole % unit == 0 ? whole : unit * whole;
     rows = STAGING_BYTES / (row_bytes * (p->binding->step > 1 ? p->binding->step : 1)) / unit * unit;
     return rows ? rows : unit;
 }
@@ -235,6 +239,11 @@ static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, u
         return quant_open(&s->quant, store, b->quant, name, b->tensors ? rows : rows * weight_experts(p->weight), s->k,
                           p->weight->stored, err);
     }
+    if (b->pieces != NULL) {
+        *s = (PartSource){.place = p, .store = store, .rows = p->weight->n, .of = p->weight->n, .k = p->weight->k};
+        dtype_row_bytes(p->weight->stored, s->k, &s->row_bytes);
+        return ST_OK;
+    }
     Status st = store_need(store, name, &t, err);
     if (st != ST_OK)
         return st;
@@ -297,6 +306,12 @@ done:
 
 static Status part_read(const PartSource *s, uint64_t first, uint64_t n, Staging *sg, const uint8_t **out, Err *err)
 {
+    if (s->place->binding->pieces != NULL) {
+        Status st = grow(&sg->read, &sg->read_cap, n * s->row_bytes, err);
+
+        *out = sg->read;
+        return st != ST_OK ? st : pieces_read(s->store, s->place->binding, s->place->weight, first, n, sg->read, err);
+    }
     return s->place->binding->columns ? part_columns(s, first, n, sg, out, err) : part_rows(s, first, n, sg, out, err);
 }
 

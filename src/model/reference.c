@@ -5,6 +5,7 @@
 #include "model/reference.h"
 #include "core/numeric.h"
 #include "model/binding.h"
+#include "model/pieces.h"
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
 #include "model/rope_table.h"
@@ -81,6 +82,24 @@ done:
     return st;
 }
 
+/* All rows of a matrix that is put together from pieces. */
+static Status matrix_open_pieces(Reference *r, const InstanceBinding *b, const InstanceWeight *w, Matrix *out, Err *err)
+{
+    Matrix m = {.binding = b, .k = w->k, .dtype = w->stored};
+    Status st;
+
+    dtype_row_bytes(m.dtype, m.k, &m.row_bytes);
+    m.bytes = malloc(w->n * m.row_bytes);
+    if (m.bytes == NULL)
+        return err_set(err, ST_NOMEM, "out of memory for tensor %s", b->tensor);
+    st = pieces_read(r->store, b, w, 0, w->n, m.bytes, err);
+    if (st == ST_OK)
+        *out = m;
+    else
+        matrix_release(&m);
+    return st;
+}
+
 /* A vector is a matrix of rows of one element. */
 static Status matrix_open(Reference *r, const InstanceBinding *b, const InstanceWeight *w, uint32_t expert, Matrix *out,
                           Err *err)
@@ -93,6 +112,8 @@ static Status matrix_open(Reference *r, const InstanceBinding *b, const Instance
 
     if (b->quant != NULL)
         return matrix_open_quant(r, b, w, expert, out, err);
+    if (b->pieces != NULL)
+        return matrix_open_pieces(r, b, w, out, err);
     TRY(store_need(r->store, name, &info, err));
     if (rows == 0)
         rows = weight_rows(w);
@@ -375,10 +396,12 @@ static void run_gdn(const InstanceNode *n, KvArray *state, uint32_t rows, double
 {
     uint32_t k_heads = (uint32_t)node_param(n, "k_heads"), heads = (uint32_t)node_param(n, "v_heads");
     uint32_t k_dim = (uint32_t)node_param(n, "k_dim"), v_dim = (uint32_t)node_param(n, "v_dim");
+    bool strided = node_param(n, "share") != 0;
 
     for (uint32_t t = 0; t < rows; t++)
         for (uint32_t h = 0; h < heads; h++) {
-            size_t key = ((size_t)t * k_heads + h / (heads / k_heads)) * k_dim, at = ((size_t)t * heads + h) * v_dim;
+            uint32_t shared = strided ? h % k_heads : h / (heads / k_heads);
+            size_t key = ((size_t)t * k_heads + shared) * k_dim, at = ((size_t)t * heads + h) * v_dim;
             const double *gates = values[n->in[3]] + (size_t)t * 2 * heads;
             ref_gdn_step(y + at, state->k + (size_t)h * k_dim * v_dim, values[n->in[0]] + key, values[n->in[1]] + key,
                          values[n->in[2]] + at, gates[h], gates[heads + h], k_dim, v_dim, node_param(n, "scale"));

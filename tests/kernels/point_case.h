@@ -325,6 +325,7 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
                   {"taps", case_taps(s)},
                   {"gate", s->interleaved},
                   {"decay", s->interleaved},
+                  {"share", s->interleaved},
                   {"k_heads", s->n_kv},
                   {"v_heads", s->n_heads},
                   {"k_dim", s->head_dim},
@@ -982,6 +983,7 @@ static void reference_recurrence(PointCase *c, const InstanceNode *n, uint32_t r
     for (uint32_t h = 0; h < heads; h++, state += (size_t)dim * odd) {
         uint32_t g = h / (heads / groups);
         if (n->op->kind == OP_GDN_RECURRENCE) {
+            g = case_get(n, "share") != 0 ? h % groups : g;
             const double *gates = case_at(c, n->in[3], r);
             ref_gdn_step(y + (size_t)h * odd, state, x + (size_t)g * dim, case_at(c, n->in[1], r) + (size_t)g * dim,
                          case_at(c, n->in[2], r) + (size_t)h * odd, gates[h], gates[heads + h], dim, odd,

@@ -53,16 +53,13 @@ static inline const char *open_model_at(void *ctx, size_t i)
     return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
 }
 
-/* Store and instance only. path is below tests/data. */
-static inline OpenModel open_instance(const char *path, DType kv)
+/* The instance of a store, which is taken over. */
+static inline OpenModel open_store(WeightStore *store, DType kv)
 {
-    OpenModel m = {0};
-    char full[1024];
+    OpenModel m = {.store = store};
     Err e;
 
-    snprintf(full, sizeof full, "%s/tests/data/%s", test_root(), path);
-    if (store_open(&m.store, full, &e) != ST_OK ||
-        circuit_library_new(&m.lib, metrale_registry.files, metrale_registry.n_files, &e) != ST_OK)
+    if (circuit_library_new(&m.lib, metrale_registry.files, metrale_registry.n_files, &e) != ST_OK)
         fail_msg("%s", e.msg);
     InstanceSource src = {.name = m.store->path,
                           .meta = store_meta(m.store),
@@ -125,18 +122,37 @@ static inline void say_skipped_gpu_classes(void)
             print_message("SKIP: class %s: %s\n", r->targets[i].hw, e.msg);
 }
 
-/* The whole model on a backend; gpu NULL: the class's own, a CPU with 2 threads. */
+/* Store and instance only. path is below tests/data. */
+static inline OpenModel open_instance(const char *path, DType kv)
+{
+    WeightStore *store = NULL;
+    char full[1024];
+    Err e;
+
+    snprintf(full, sizeof full, "%s/tests/data/%s", test_root(), path);
+    if (store_open(&store, full, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return open_store(store, kv);
+}
+
+/* From the instance to the whole model on a backend; gpu NULL: the class's own, a CPU with 2 threads. */
+static inline void open_on(OpenModel *m, const char *hw, const ModelOptions *opt, GpuBackend *gpu)
+{
+    Err e;
+
+    m->gpu = gpu;
+    if ((gpu == NULL && open_backend(&m->gpu, hw, &e) != ST_OK) ||
+        target_choose(&m->target, &metrale_registry, hw, m->in, NULL, &e) != ST_OK ||
+        families_load(&m->fs, &metrale_registry, m->target, &e) != ST_OK ||
+        model_new(&m->model, m->in, m->fs, m->store, m->gpu, opt, NULL, &e) != ST_OK)
+        fail_msg("%s on %s: %s", m->store->path, hw, e.msg);
+}
+
 static inline OpenModel open_model(const char *path, const char *hw, DType kv, const ModelOptions *opt, GpuBackend *gpu)
 {
     OpenModel m = open_instance(path, kv);
-    Err e;
 
-    m.gpu = gpu;
-    if ((gpu == NULL && open_backend(&m.gpu, hw, &e) != ST_OK) ||
-        target_choose(&m.target, &metrale_registry, hw, m.in, NULL, &e) != ST_OK ||
-        families_load(&m.fs, &metrale_registry, m.target, &e) != ST_OK ||
-        model_new(&m.model, m.in, m.fs, m.store, m.gpu, opt, NULL, &e) != ST_OK)
-        fail_msg("%s on %s: %s", path, hw, e.msg);
+    open_on(&m, hw, opt, gpu);
     return m;
 }
 

@@ -1,6 +1,6 @@
 /* The gated delta rule (Yang, Kautz, Hatamizadeh 2024).
  *   gdn_gates       y[r] = e^(rate * softplus(a + dt_bias)) of each head, then sigmoid(b) of each;  grid (rows)
- *   gdn_recurrence  row by row, for each value head h with key head h / (v_heads / k_heads):
+ *   gdn_recurrence  row by row, for each value head h with key head h / (v_heads / k_heads), or h mod k_heads with share 1:
  *                     S = decay S;  d = beta (v - S^T k);  S = S + k d^T;  y = scale S^T q
  *     y, v    [rows][v_heads][v_dim] f32;  q, k [rows][k_heads][k_dim];  gates [rows][2][v_heads]: decay, beta
  *     state   [slot][v_heads][k_dim][v_dim] (recurrent.h)
@@ -58,7 +58,8 @@ INLINE void gdn_columns(const int R, int n, const GdnRow *r, float *s, size_t st
 
 KERNEL(gdn_recurrence)
 {
-    int k_heads = I32(9), heads = I32(10), k_dim = I32(11), v_dim = I32(12), h = (int)b->y, key = h / (heads / k_heads);
+    int k_heads = I32(9), heads = I32(10), k_dim = I32(11), v_dim = I32(12), h = (int)b->y;
+    int key = I32(14) ? h % k_heads : h / (heads / k_heads);
     int from = (int)b->z * COLUMNS, to = v_dim - from < COLUMNS ? v_dim : from + COLUMNS;
     SeqRows s = seq_rows(PTR(6, int32_t), PTR(7, int32_t), PTR(8, int32_t), b->x);
     float *state = PTR(5, float) + (s.slot * (size_t)heads + (size_t)h) * (size_t)k_dim * (size_t)v_dim;
