@@ -209,6 +209,14 @@ static void circuit__a_config_map_gives_each_key_one_meaning(void **state)
          "...rotary_dims: 'fraction' is of a default that is an expression"},
         {"circuits/qwen3_moe.config.toml", "gguf_default = true", "gguf_default = ^1",
          "circuits/qwen3_moe.config.toml:^: 'gguf_default' of renormalize is of type integer"},
+        {"circuits/nemotron_h.config.toml", "gguf = \"feed_forward_length\", min = 0, length = \"n_blocks\"",
+         "gguf = \"feed_forward_length\"", "...ffn_widths needs 'length'"},
+        {"circuits/nemotron_h.config.toml", "weight\", length = \"n_layers\"", "weight\"",
+         "...routed_layers needs 'length'"},
+        {"circuits/nemotron_h.config.toml", "weight\", length = \"n_layers\"", "weight\", length = \"layers\"",
+         "...routed_layers has as many items as 'layers' says, but there is no such row under [dim]"},
+        {"circuits/deepseek_v3.config.toml", "gguf_times = 10.0", "gguf_times = ^\"10\"",
+         "circuits/deepseek_v3.config.toml:^: 'gguf_times' is of type string"},
     };
 
     (void)state;
@@ -222,6 +230,11 @@ static void circuit__a_weight_map_is_checked_form_by_form(void **state)
          "circuits/llama.weights.toml:^: unknown key 'wenn'"},
         {"circuits/llama.weights.toml", "rows = \"rope_interleaved\"", "rows = ^\"reversed\"",
          "circuits/llama.weights.toml:^: 'rows' can only be \"rope_interleaved\""},
+        {"circuits/deepseek_v3.weights.toml", "groups = \"n_heads\"", "", "...'pieces' are two or more, and 'groups'"},
+        {"circuits/deepseek_v3.weights.toml", "rows = \"nope_dim\", ", "",
+         "...a piece needs 'rows': how many of each group are in blk.{l}.attn_k_b.weight"},
+        {"circuits/deepseek_v3.weights.toml", "columns = true }", "turned = ^true }",
+         "circuits/deepseek_v3.weights.toml:^: unknown key 'turned'"},
         {"circuits/llama.weights.toml", ", per = \"head_dim\"", "", "...'rows' and 'per' go together"},
         {"circuits/llama.weights.toml", "optional = true", "row = \"0\"", "...'row' and 'of' go together"},
         {"circuits/weights/decoder.toml", "[safetensors.head]", "[safetensors.tail]", "...unknown key 'tail'"},

@@ -166,9 +166,9 @@ static void config__the_outer_level_has_the_last_word_on_tying(void **state)
     circuit_library_free(lib);
 }
 
-static double mla_scale(const CircuitLibrary *lib, const json_t *j)
+static double mla_scale(const CircuitLibrary *lib, const json_t *j, bool gguf)
 {
-    Instance *in = fixture_instance(lib, j, false);
+    Instance *in = fixture_instance(lib, j, gguf);
     const InstanceNode *n = node_doing(block_named(in, "dense"), OP_MLA_ATTENTION);
     double scale = n->param[op_param(n->op, "scale")];
 
@@ -184,9 +184,12 @@ static void config__attention_is_scaled_by_yarns_mscale_squared(void **state)
     double mscale = 0.1 * log(40) + 1;
 
     (void)state;
-    assert_true(fabs(mla_scale(lib, j) - mscale * mscale / sqrt(192)) < 1e-12);
+    assert_true(fabs(mla_scale(lib, j, false) - mscale * mscale / sqrt(192)) < 1e-12);
     json_object_del(meta, "rope_scaling");
-    assert_true(fabs(mla_scale(lib, j) - 1 / sqrt(192)) < 1e-12);
+    assert_true(fabs(mla_scale(lib, j, false) - 1 / sqrt(192)) < 1e-12);
+    json_decref(j);
+    j = fixture_load("deepseek2.gguf"); /* a tenth of mscale_all_dim */
+    assert_true(fabs(mla_scale(lib, j, true) - mscale * mscale / sqrt(192)) < 1e-12);
     json_decref(j);
     circuit_library_free(lib);
 }
@@ -205,6 +208,39 @@ static void gguf__holds_what_safetensors_stand_for(void **state)
     for (uint32_t i = 0; i < b->n_nodes; i++)
         assert_true(b->nodes[i].op->kind != OP_CONCAT);
     instance_free(in);
+    circuit_library_free(lib);
+}
+
+/* Keys say the widths of heads as they are cached and as they are; both files come to one model. */
+static void gguf__latents_have_the_dims_and_the_rope_of_config_json(void **state)
+{
+    static const char *const dims[] = {"nope_dim",   "rotary_dims", "v_dim",    "latent_dim", "qk_dim",
+                                       "n_layers",   "n_experts",   "n_chosen", "ffn_expert", "ffn_shared",
+                                       "max_position"};
+    CircuitLibrary *lib = fixture_library();
+    Instance *a = fixture_open(lib, "deepseek-v3"), *b = fixture_open(lib, "deepseek2.gguf");
+    json_t *j = fixture_load("deepseek2.gguf");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        int64_t x = 0, y = 0;
+
+        assert_true(instance_dim(a, dims[i], &x) && instance_dim(b, dims[i], &y));
+        assert_int_equal(x, y);
+    }
+    assert_int_equal(a->n_ropes, b->n_ropes);
+    assert_int_equal(a->ropes[0].kind, b->ropes[0].kind);
+    assert_true(a->ropes[0].factor == b->ropes[0].factor);
+    assert_true(a->ropes[0].attention_factor == b->ropes[0].attention_factor);
+    instance_free(a);
+    instance_free(b);
+    json_object_set_new(json_object_get(j, "meta"), "deepseek2.expert_gating_func", json_integer(1));
+    assert_refused(lib, j, true, ST_FORMAT, (const char *const[]){"gating = 1", "expert_gating_func = 2", NULL});
+    json_object_set_new(json_object_get(j, "meta"), "deepseek2.expert_gating_func", json_integer(2));
+    json_object_set_new(json_object_get(j, "meta"), "deepseek2.attention.temperature_scale", json_real(0.1));
+    assert_refused(lib, j, true, ST_UNSUPPORTED,
+                   (const char *const[]){"deepseek2.attention.temperature_scale is 0.1", NULL});
+    json_decref(j);
     circuit_library_free(lib);
 }
 
@@ -236,6 +272,7 @@ int main(void)
         cmocka_unit_test(config__the_outer_level_has_the_last_word_on_tying),
         cmocka_unit_test(config__attention_is_scaled_by_yarns_mscale_squared),
         cmocka_unit_test(gguf__holds_what_safetensors_stand_for),
+        cmocka_unit_test(gguf__latents_have_the_dims_and_the_rope_of_config_json),
         cmocka_unit_test(latents__are_one_paged_part_for_all_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

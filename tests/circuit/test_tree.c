@@ -71,6 +71,7 @@ static void tree__every_checkpoint_is_planned_in_every_step_shape(void **state)
                                         "qwen3.5-4b",
                                         "nemotron-h",
                                         "deepseek-v3",
+                                        "deepseek2.gguf",
                                         "phi3",
                                         "smollm3",
                                         "phi3.gguf",
