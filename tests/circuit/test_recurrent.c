@@ -214,9 +214,9 @@ static void gguf__holds_what_safetensors_stand_for(void **state)
 /* Keys say the widths of heads as they are cached and as they are; both files come to one model. */
 static void gguf__latents_have_the_dims_and_the_rope_of_config_json(void **state)
 {
-    static const char *const dims[] = {"nope_dim",   "rotary_dims", "v_dim",    "latent_dim", "qk_dim",
-                                       "n_layers",   "n_experts",   "n_chosen", "ffn_expert", "ffn_shared",
-                                       "max_position"};
+    static const char *const dims[] = {"nope_dim",   "rotary_dims", "v_dim",       "latent_dim",
+                                       "qk_dim",     "n_layers",    "n_experts",   "n_chosen",
+                                       "ffn_expert", "ffn_shared",  "max_position"};
     CircuitLibrary *lib = fixture_library();
     Instance *a = fixture_open(lib, "deepseek-v3"), *b = fixture_open(lib, "deepseek2.gguf");
     json_t *j = fixture_load("deepseek2.gguf");

@@ -27,13 +27,13 @@ static Maps maps_open(const char *name)
     size_t len;
     Err e;
 
-    snprintf(path, sizeof path, "%s/tests/data/gguf_maps/%s.toml", METRALE_SOURCE_DIR, name);
+    snprintf(path, sizeof path, "%s/tests/data/gguf_maps/%s.toml", test_root(), name);
     if (file_read(path, 1 << 20, &text, &len, &e) != ST_OK || toml_parse(text, len, name, &m.rules, &e) != ST_OK)
         fail_msg("%s", e.msg);
     free(text);
     m.oracle = rules_find(m.rules, "oracle")->str;
     m.bound = rules_find(m.rules, "bound")->f;
-    snprintf(path, sizeof path, "%s/tests/data/oracles/%s", METRALE_SOURCE_DIR, m.oracle);
+    snprintf(path, sizeof path, "%s/tests/data/oracles/%s", test_root(), m.oracle);
     if (store_open(&m.from, path, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return m;
