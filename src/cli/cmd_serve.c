@@ -128,6 +128,20 @@ static void on_ready(void *ctx, uint16_t port)
              v6 ? "]" : "", port);
 }
 
+/* A server whose device is gone can only fail its requests: it ends, so that whoever watches it can start it anew. */
+typedef struct Lost {
+    StopSignal *stop;
+    char why[512];
+} Lost;
+
+static void on_lost(void *ctx, const char *why)
+{
+    Lost *lost = ctx;
+
+    snprintf(lost->why, sizeof lost->why, "%s", why);
+    stop_signal_raise(lost->stop);
+}
+
 int cmd_serve(int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -140,6 +154,7 @@ int cmd_serve(int argc, char **argv)
     Engine *engine = NULL;
     ChatTemplate *chat = NULL;
     StopSignal *stop = NULL;
+    Lost lost = {0};
     HttpOptions http;
     char *name = NULL;
     LoadOptions lo = {.level = LOAD_MODEL, .tokenizer = true};
@@ -162,7 +177,9 @@ int cmd_serve(int argc, char **argv)
     name = a.name ? strdup(a.name) : name_of(l.path);
     if (!name)
         TRY(err_set(&err, ST_NOMEM, "out of memory at the start"));
-    EngineOptions eo = {.queue_len = (uint32_t)lever_int(&a.levers, LEVER_QUEUE)};
+    lost.stop = stop;
+    EngineOptions eo = {
+        .queue_len = (uint32_t)lever_int(&a.levers, LEVER_QUEUE), .on_lost = on_lost, .lost_ctx = &lost};
     TRY(engine_new(&engine, l.model, clock_system(), &eo, &l.log, &err));
 
     const ModelOptions *mo = model_options(l.model);
@@ -189,6 +206,8 @@ int cmd_serve(int argc, char **argv)
              (double)app.sampling.min_p);
     Ready ready = {&l.log, &app, http.host};
     TRY(server_run(&app, &http, (unsigned)lever_int(&a.levers, LEVER_GRACE), stop, on_ready, &ready, &err));
+    if (lost.why[0] != '\0') /* the engine's thread has ended: what it wrote can be read */
+        TRY(err_set(&err, ST_DEVICE, "the device is lost, and with it the server: %s", lost.why));
     log_info(&l.log, "stopped");
 done:
     engine_free(engine);

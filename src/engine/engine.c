@@ -29,7 +29,7 @@ struct Engine {
     void *scratch;       /* of sampling_pick */
     EngineStats counts;  /* steps and tokens so far */
     Thread thread;
-    bool has_thread;
+    bool has_thread, lost; /* lost: on_lost has been told */
 
     Mutex lock; /* guards all below */
     Cond wake;  /* a request arrived, or stopping */
@@ -141,6 +141,12 @@ static void fail(Engine *e, const Err *why)
         q->event = (TokenEvent){.token = -1, .finish = FINISH_ERROR, .at_ns = clock_ns(e->clock)};
         q->why = *why;
         retire(e, &e->sched.running, q);
+    }
+    const char *lost = e->runner.lost && !e->lost ? e->runner.lost(e->runner.ctx) : NULL;
+    if (lost) {
+        e->lost = true;
+        if (e->opt.on_lost)
+            e->opt.on_lost(e->opt.lost_ctx, lost);
     }
 }
 
@@ -263,10 +269,16 @@ static Status run_model(void *ctx, const StepInput *step, float *logits, Err *er
     return model_step(ctx, step, logits, err);
 }
 
+static const char *lost_model(void *ctx)
+{
+    return model_lost(ctx);
+}
+
 Status engine_new(Engine **out, Model *model, Clock *clock, const EngineOptions *opt, const Log *log, Err *err)
 {
     const ModelOptions *m = model_options(model);
     const StepRunner runner = {.run = run_model,
+                               .lost = lost_model,
                                .ctx = model,
                                .max_rows = m->max_rows,
                                .max_outs = m->max_outs,

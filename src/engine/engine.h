@@ -48,6 +48,10 @@ typedef struct GenRequest {
 
 typedef struct EngineOptions {
     uint32_t queue_len; /* waiting requests, 1 to 65536; one more is ST_BUSY */
+    /* Called once by the engine thread when a step failed because the device is lost: no later step can succeed. NULL is
+     * fine. */
+    void (*on_lost)(void *ctx, const char *why);
+    void *lost_ctx;
 } EngineOptions;
 
 typedef struct EngineStats {

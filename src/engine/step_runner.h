@@ -9,6 +9,7 @@
 typedef struct StepRunner {
     /* As model_step: writes the KV of the step's rows at their slots and fills logits f32 [outs][vocab] (host). */
     Status (*run)(void *ctx, const StepInput *step, float *logits, Err *err);
+    const char *(*lost)(void *ctx); /* as model_lost; NULL: never */
     void *ctx;
     uint32_t max_rows, max_outs, max_seqs, max_len, kv_blocks; /* as ModelOptions */
     uint32_t vocab;

@@ -561,6 +561,11 @@ done:
 
 /* ---- facts ------------------------------------------------------------------------------------------------------ */
 
+const char *model_lost(const Model *m)
+{
+    return gpu_lost(m->gpu);
+}
+
 const MemoryPlan *model_memory(const Model *m)
 {
     return &m->memory;

@@ -41,6 +41,8 @@ void model_free(Model *m);
  * the smallest rung that holds it; where graphs are, it runs as one, filled up with rows of nobody. */
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
 
+/* NULL while the device works; when it is lost for good, why. Every later step fails. */
+const char *model_lost(const Model *m);
 const MemoryPlan *model_memory(const Model *m);
 const ModelOptions *model_options(const Model *m);
 uint32_t model_vocab(const Model *m);

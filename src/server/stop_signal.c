@@ -114,3 +114,11 @@ void stop_signal_wait(StopSignal *s)
         cond_wait(&s->came, &s->lock);
     mutex_unlock(&s->lock);
 }
+
+void stop_signal_raise(StopSignal *s)
+{
+    mutex_lock(&s->lock);
+    s->stop = true;
+    cond_broadcast(&s->came);
+    mutex_unlock(&s->lock);
+}

@@ -13,4 +13,5 @@ Status stop_signal_new(StopSignal **out, Err *err);
 void stop_signal_free(StopSignal *s); /* NULL is fine; the signals stay blocked in this thread */
 void stop_signal_arm(StopSignal *s);
 void stop_signal_wait(StopSignal *s);
+void stop_signal_raise(StopSignal *s); /* ends the wait as a signal does; any thread */
 #endif

@@ -455,10 +455,12 @@ static void new__refuses_bounds_of_nothing(void **state)
                      ST_INVALID);
     StepRunner none = b.f.runner;
     none.max_outs = 0;
-    assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){1}, NULL, &err), ST_INVALID);
+    assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){.queue_len = 1}, NULL, &err),
+                     ST_INVALID);
     none = b.f.runner;
     none.kv_blocks = 0;
-    assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){1}, NULL, &err), ST_INVALID);
+    assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){.queue_len = 1}, NULL, &err),
+                     ST_INVALID);
     assert_null(e);
     assert_null(engine_model(b.e));
     engine_free(NULL);
@@ -574,6 +576,51 @@ static void failed_step__ends_its_requests_and_no_others(void **state)
     stream_free(s1);
     stream_free(s2);
     bench_release(&b);
+}
+
+static const char *fell_off(void *ctx)
+{
+    const FakeModel *f = ctx;
+    return f->fail_at && f->steps >= f->fail_at ? "it fell off" : NULL;
+}
+
+static void count_lost(void *ctx, const char *why)
+{
+    assert_string_equal(why, "it fell off");
+    ++*(int *)ctx;
+}
+
+static void lost_device__is_told_once(void **state)
+{
+    FakeModel f;
+    ClockFake clock;
+    Engine *e;
+    GenRequest r = request(4, 6);
+    int told = 0;
+    const EngineOptions opt = {.queue_len = 8, .on_lost = count_lost, .lost_ctx = &told};
+    bool worked;
+    Err err;
+    (void)state;
+    fake_init(&f, 32, 2, 128, 32);
+    clock_fake_init(&clock);
+    f.runner.lost = fell_off;
+    assert_int_equal(engine_new_with_runner(&e, &f.runner, &clock.base, &opt, NULL, &err), ST_OK);
+    f.fail_at = 2;
+    Stream *s = NULL;
+    assert_int_equal(engine_submit(e, &r, &s, &err), ST_OK);
+    assert_int_equal(engine_step(e, &worked, &err), ST_OK);
+    assert_int_equal(told, 0);
+    assert_int_equal(engine_step(e, &worked, &err), ST_DEVICE);
+    assert_int_equal(told, 1);
+    stream_free(s);
+    s = NULL;
+    f.fail_at = 3; /* and again */
+    assert_int_equal(engine_submit(e, &r, &s, &err), ST_OK);
+    assert_int_equal(engine_step(e, &worked, &err), ST_DEVICE);
+    assert_int_equal(told, 1);
+    stream_free(s);
+    engine_free(e);
+    fake_release(&f);
 }
 
 static void broken_logits__are_an_error_and_never_a_token(void **state)
@@ -712,6 +759,7 @@ int main(void)
         cmocka_unit_test(cancel__returns_blocks_within_a_step_wherever_the_request_is),
         cmocka_unit_test(deadline__ends_running_and_waiting_requests),
         cmocka_unit_test(failed_step__ends_its_requests_and_no_others),
+        cmocka_unit_test(lost_device__is_told_once),
         cmocka_unit_test(broken_logits__are_an_error_and_never_a_token),
         cmocka_unit_test(stop__lets_accepted_requests_finish_within_the_grace),
         cmocka_unit_test(stop__without_grace_ends_a_running_thread_at_once),

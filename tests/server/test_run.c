@@ -106,6 +106,28 @@ static void run__answers_over_sockets(void **state)
     assert_int_equal(child_wait(&c), 0);
 }
 
+/* A stop that the program itself asks for, as when its device is lost. */
+static void run__a_raised_stop_ends_it_like_a_signal(void **state)
+{
+    StopSignal *stop;
+    Err err;
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(60);
+        if (stop_signal_new(&stop, &err) != ST_OK)
+            _exit(98);
+        stop_signal_arm(stop);
+        stop_signal_raise(stop);
+        stop_signal_wait(stop);
+        stop_signal_free(stop);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 /* C095 */
 static void run__sigterm_finishes_open_streams(void **state)
 {
@@ -246,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run__answers_over_sockets),
+        cmocka_unit_test(run__a_raised_stop_ends_it_like_a_signal),
         cmocka_unit_test(run__sigterm_finishes_open_streams),
         cmocka_unit_test(run__no_grace_ends_streams_with_an_error),
         cmocka_unit_test(run__second_sigterm_ends_at_once),
