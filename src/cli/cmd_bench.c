@@ -1,6 +1,7 @@
 /* cmd_bench.c - `metrale bench`: a workload on an engine in this process, see bench/bench.h for what each figure means. */
 #include "bench/bench.h"
 #include "cli/cli.h"
+#include "cli/dummy_model.h"
 #include "cli/loader.h"
 #include <argp.h>
 #include <stdio.h>
@@ -89,7 +90,8 @@ int cmd_bench(int argc, char **argv)
         {"gen", 'g', "N", 0, "generated tokens of a request (128)", 0},
         {"concurrency", 'c', "N", 0, "requests at a time (1)", 0},
         {"repeat", 'r', "N", 0, "timed runs; the median by decode rate is reported (3)", 0},
-        {"dummy", 'd', "FORMAT", 0, "random weights in this format for a MODEL that is only a config.json (bf16)", 0},
+        {"dummy", 'd', "FORMAT", 0, "random weights for a MODEL that is only a config.json: " DUMMY_FORMATS " (config)",
+         0},
         {"json", 'j', 0, 0, "print a JSON object", 0},
         {0}};
     Status st = ST_OK;
@@ -108,7 +110,7 @@ int cmd_bench(int argc, char **argv)
     argp_parse(&parser, argc, argv, 0, NULL, &a);
 
     LoadOptions lo = {
-        .level = LOAD_MODEL, .quiet = true, .dummy = a.dummy ? a.dummy : "bf16", .max_seqs = a.work.concurrency};
+        .level = LOAD_MODEL, .quiet = true, .dummy = a.dummy ? a.dummy : "config", .max_seqs = a.work.concurrency};
     EngineOptions eo = {.queue_len = a.work.concurrency};
     if (a.dummy && !str_ends(a.model, ".json"))
         TRY(err_set(&err, ST_INVALID, "--dummy %s: %s has weights of its own; name a config.json, or leave --dummy out",

@@ -1,10 +1,9 @@
 /* loader.c - see loader.h. Here the library's parts meet files, the environment and the device. */
 #include "cli/loader.h"
+#include "cli/dummy_model.h"
 #include "cli/model_path.h"
 #include "core/file.h"
 #include "core/str.h"
-#include "model/binding.h"
-#include "weights/layout.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -136,93 +135,6 @@ Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *s
                           .kv_format = kv_format,
                           .fallback = DT_NONE};
     return instance_new(out, lib, &src, err);
-}
-
-/* ---- dummy weights ---------------------------------------------------------------------------------------------- */
-
-/* The tensor of one expert, of all experts, or of a plain weight, as the weight map's first form has it. */
-static Status declare_tensor(WeightStore *dummy, const InstanceWeight *w, const InstanceBinding *bind, const char *name,
-                             DType format, Err *err)
-{
-    uint64_t dims[3], rows = bind->of ? bind->of : weight_rows(w);
-    uint32_t n = 0;
-
-    if (store_find(dummy, name) != NULL) /* a tied or fused weight is declared once */
-        return ST_OK;
-    if (w->experts && bind->tensors == NULL)
-        dims[n++] = w->experts;
-    if (bind->columns)
-        dims[n++] = w->k;
-    dims[n++] = rows;
-    if (!w->vector && !bind->columns)
-        dims[n++] = w->k;
-    if (bind->columns && dtype_block(format) > 1) /* blocks lie along k and cannot be turned */
-        format = DT_BF16;
-    return store_dummy_declare(dummy, name, w->vector ? DT_F32 : format, n, dims, err);
-}
-
-/* What checkpoints in formats with scales of their own leave alone: tables, heads and routers. */
-static bool stays_bf16(const InstanceBlock *b, uint32_t weight)
-{
-    for (uint32_t i = 0; i < b->n_nodes; i++) {
-        const InstanceNode *n = &b->nodes[i];
-        if (n->op->n_weights == 0 || n->weight[0] != (int32_t)weight)
-            continue;
-        if (n->op->kind != OP_LINEAR && n->op->kind != OP_EXPERT_LINEAR)
-            return true;
-        for (uint32_t j = 0; j < b->n_nodes; j++)
-            if (b->nodes[j].op->kind == OP_TOP_K && b->nodes[j].in[0] == n->out[0])
-                return true;
-    }
-    return false;
-}
-
-static Status declare_block(WeightStore *dummy, const InstanceBlock *b, const InstanceBinding *bind, DType format,
-                            Err *err)
-{
-    Status st = ST_OK;
-    const DTypeRow beside = dtype_row(format);
-    for (uint32_t i = 0; i < b->n_weights; i++) {
-        const bool plain = (beside.span || beside.head) && stays_bf16(b, i);
-        for (uint32_t e = 0; e < (bind[i].tensors ? b->weights[i].experts : 1); e++)
-            TRY(declare_tensor(dummy, &b->weights[i], &bind[i], bind[i].tensors ? bind[i].tensors[e] : bind[i].tensor,
-                               plain ? DT_BF16 : format, err));
-    }
-done:
-    return st;
-}
-
-/* Puts a dummy store with every tensor that the bare config's circuit names in the place of l->store. */
-static Status open_dummy(Loaded *l, const char *format, DType kv_format, Err *err)
-{
-    Status st = ST_OK;
-    Instance *bare = NULL;
-    WeightStore *dummy = NULL;
-    json_t *meta = NULL;
-    DType type;
-
-    if (!dtype_parse(format, &type) || !layout_takes(LAYOUT_N16, type))
-        return err_set(
-            err, ST_INVALID,
-            "--dummy %s: no weight format; there are f32, f16, bf16, fp8/128, nvfp4, mxfp4, q8_0, q4_0, q4_1", format);
-    meta = json_deep_copy(store_meta(l->store));
-    if (meta == NULL)
-        TRY(err_set(err, ST_NOMEM, "%s: out of memory", l->path));
-    json_object_del(meta, "quantization_config"); /* --dummy says how weights are stored */
-    TRY(store_dummy_new(&dummy, meta, 1, err));
-    TRY(loader_instance(&bare, l->lib, dummy, kv_format, err));
-    TRY(declare_block(dummy, &bare->stem, bare->stem_bindings, type, err));
-    for (uint32_t i = 0; i < bare->n_layers; i++)
-        TRY(declare_block(dummy, &bare->blocks[bare->layers[i].block], bare->layers[i].bindings, type, err));
-    TRY(declare_block(dummy, &bare->head, bare->head_bindings, type, err));
-    store_free(l->store);
-    l->store = dummy;
-    dummy = NULL;
-done:
-    json_decref(meta);
-    store_free(dummy);
-    instance_free(bare);
-    return st;
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
@@ -447,8 +359,12 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
                                           : store_open_config(&l->store, l->path, err));
     if (opt->level != LOAD_TOKENIZER) {
         TRY(circuit_library_new(&l->lib, metrale_registry.files, metrale_registry.n_files, err));
-        if (bare)
-            TRY(open_dummy(l, opt->dummy, kv, err));
+        if (bare) {
+            WeightStore *dummy = NULL;
+            TRY(dummy_model_new(&dummy, l->lib, store_meta(l->store), l->path, opt->dummy, err));
+            store_free(l->store);
+            l->store = dummy;
+        }
         TRY(loader_instance(&l->in, l->lib, l->store, kv, err));
     }
     if (opt->level == LOAD_TOKENIZER || opt->tokenizer || (opt->text_if_any && has_text(l)))

@@ -48,7 +48,7 @@ typedef struct LoadOptions {
     bool any_class;    /* --hardware may name a class that the binary has no kernels for; LOAD_CIRCUIT only */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */
-    /* Format of random matrices when the MODEL is a bare config.json; NULL: such a MODEL is refused. */
+    /* Random weights when the MODEL is a bare config.json: cli/dummy_model.h says in what. NULL: such a MODEL is refused. */
     const char *dummy;
 } LoadOptions;
 

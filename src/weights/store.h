@@ -2,11 +2,12 @@
  * Implementations: safetensors (one file, or shards by index), gguf, dummy (seeded, shapes on demand).
  *
  * Owns: the open files and the directory of names. Not: the bytes handed out, not the device.
- * Thread: one caller at a time, but for find and read, which several threads may call at once. */
+ * Thread: once it is opened (a dummy: once all is declared) any number may read, find and count; the rest one caller. */
 #ifndef METRALE_WEIGHTS_STORE_H
 #define METRALE_WEIGHTS_STORE_H
 #include "core/dtype.h"
 #include "core/json.h"
+#include "core/quant.h"
 #include "core/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ typedef struct WeightOps {
     size_t (*count)(const WeightStore *s);
     const TensorInfo *(*at)(const WeightStore *s, size_t i);
     const TensorInfo *(*find)(const WeightStore *s, const char *name); /* NULL when absent */
-    /* Reads bytes [offset, offset+len) of the tensor's stored form into dst. */
+    /* Reads bytes [offset, offset+len) of the tensor's stored form into dst. Any thread. */
     Status (*read)(WeightStore *s, const TensorInfo *t, uint64_t offset, void *dst, size_t len, Err *err);
     /* Metadata: config.json's object for safetensors and dummy; for GGUF an object of all metadata keys
      * (arrays become JSON arrays; tokenizer arrays included). Borrowed. */
@@ -52,11 +53,32 @@ struct WeightStore {
 Status store_open(WeightStore **out, const char *path, Err *err);
 /* path: a directory, a .gguf or a config.json; only metadata need exist, and no tensor byte is read. */
 Status store_open_config(WeightStore **out, const char *path, Err *err);
+/* What a dummy tensor holds; z is normal with sigma 1 and cut at 3.46. */
+typedef enum {
+    DUMMY_NORMAL, /* mean + sigma * z, in float formats, e4m3 and i8; block formats have mean 0 and sigma 0.02 */
+    DUMMY_E2M1,   /* u8 of two codes each: the nearest of mean + sigma * z */
+    DUMMY_FIELDS  /* u8, i8 and i32 of whole numbers of `bits` (4 or 8) each: the nearest of mean + sigma * z */
+} DummyKind;
+typedef struct DummyFill {
+    DummyKind kind;
+    uint32_t bits;
+    float mean, sigma;
+} DummyFill;
+
 /* Random weights for any (name, dtype, dims) that is declared: normal, sigma 0.02, norms (rank 1) near 1, seeded by
  * (seed, name). find() answers only declared tensors. config is deep-copied. */
 Status store_dummy_new(WeightStore **out, const json_t *config, uint64_t seed, Err *err);
 Status store_dummy_declare(WeightStore *s, const char *name, DType dtype, uint32_t n_dims, const uint64_t *dims,
                            Err *err);
+/* The same with other values, or with given ones (copied). */
+Status store_dummy_declare_as(WeightStore *s, const char *name, DType dtype, uint32_t n_dims, const uint64_t *dims,
+                              const DummyFill *fill, Err *err);
+Status store_dummy_declare_bytes(WeightStore *s, const char *name, DType dtype, uint32_t n_dims, const uint64_t *dims,
+                                 const void *bytes, Err *err);
+/* Every tensor of a quantised matrix {n, k}, with scales such that it is normal with sigma 0.02 again when it is
+ * dequantised. experts: how many lie in one tensor, 0 for a plain matrix. A module that is declared stays as it is. */
+Status store_dummy_declare_quant(WeightStore *s, const QuantScheme *scheme, const char *module, uint32_t experts,
+                                 uint64_t n, uint64_t k, Err *err);
 /* A GGUF from bytes already in memory, for fuzzing and tests; bytes are borrowed. Same for one safetensors file. */
 Status store_gguf_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);
 Status store_safetensors_parse(WeightStore **out, const void *bytes, size_t len, const char *name, Err *err);

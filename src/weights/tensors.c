@@ -138,19 +138,6 @@ static size_t table_place(const TensorTable *t, const char *name)
     return lo;
 }
 
-bool tensor_table_insert(TensorTable *t, Tensor *x)
-{
-    size_t at;
-
-    if (!table_grow(t))
-        return false;
-    at = table_place(t, x->info.name);
-    memmove(t->by_name + at + 1, t->by_name + at, (t->len - at) * sizeof(Tensor *));
-    t->by_name[at] = x;
-    t->rows[t->len++] = x;
-    return true;
-}
-
 Tensor *tensor_table_find(const TensorTable *t, const char *name)
 {
     size_t at = table_place(t, name);

@@ -1,6 +1,6 @@
 /* tensors.h - the directory of tensors behind every store, and the store that reads them from files.
  * Owns: the rows of the table (their Tensors live in the store's arena), open sources, metadata.
- * Thread: one caller at a time. */
+ * Thread: store.h's. */
 #ifndef METRALE_WEIGHTS_TENSORS_H
 #define METRALE_WEIGHTS_TENSORS_H
 #include "core/arena.h"
@@ -13,14 +13,14 @@
 enum { TENSOR_NAME_MAX = 256 };
 
 typedef struct Tensor {
-    TensorInfo info; /* first: every TensorInfo that a store hands out is one of these */
+    TensorInfo info; /* first: every TensorInfo that a file store hands out is one of these */
     uint64_t offset; /* of its first byte in source */
     const Source *source;
 } Tensor;
 
 typedef struct TensorTable {
     Tensor **rows;    /* [len] in file order */
-    Tensor **by_name; /* [len] sorted; built by seal, kept up by insert */
+    Tensor **by_name; /* [len] sorted by seal */
     size_t len, cap;
 } TensorTable;
 
@@ -34,8 +34,6 @@ void tensor_table_release(TensorTable *t);
 Status tensor_table_add(TensorTable *t, Tensor *x, Err *err);
 /* Sorts; refuses two tensors of one name and two that share bytes of one source. */
 Status tensor_table_seal(TensorTable *t, Err *err);
-/* Appends and keeps the order by name, for tables that are searched while they grow; false: out of memory. */
-bool tensor_table_insert(TensorTable *t, Tensor *x);
 Tensor *tensor_table_find(const TensorTable *t, const char *name);
 
 /* A store over sources: what a parser fills in. */

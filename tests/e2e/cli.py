@@ -4,6 +4,7 @@
 Needs no model but the small ones in tests/data. Each function named test_ is a test. Exits 77 when the binary has no
 kernels.
 """
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +78,18 @@ def test_system_message_that_is_no_text_is_not_dropped():
 
 def test_dummy_weights_do_not_stand_in_for_real_ones_in_silence():
     refused(run("bench", MODEL, "--dummy", "bf16"), "--dummy")
+
+
+def bench(config, form, *more):
+    p = run("bench", os.path.join(DATA, "dummy", config + ".json"), "--dummy", form, "--prompt", "128", "--gen", "256",
+            "--repeat", "1", "--json", *more)
+    assert p.returncode == 0, p.stderr
+    return json.loads(p.stdout)["tokens_hash"]
+
+
+def test_random_quantised_models_run_the_same_each_time():
+    for config, form in (("dense-fp8", "config"), ("moe", "nvfp4"), ("hybrid-moe-nvfp4", "config")):
+        assert bench(config, form) == bench(config, form, "--threads", "1"), (config, form)
 
 
 def test_name_of_the_model_is_text():
