@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode speed of every architecture beside the machine's copy bandwidth: `metrale bench` on random weights.
 
-    tools/bench_families.py [METRALE] [FORMAT]        (build/release/metrale, q8_0)
+    tools/bench_families.py [METRALE] [FORMAT]        (build/release/metrale, q8_0; FORMAT as of `bench --dummy`)
 
 Each architecture is its oracle's config.json with larger dims, so that a model weighs some 100 to 400 MB. One request,
 64 prompt and 32 generated tokens; prints a Markdown table. Timings on a shared machine scatter: compare within one run.

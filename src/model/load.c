@@ -224,20 +224,22 @@ static Status grow(uint8_t **p, size_t *cap, size_t want, Err *err)
     return ST_OK;
 }
 
-static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, uint32_t expert, Err *err)
+/* For the slice's rows alone. */
+static Status part_open(PartSource *s, const LoadPlace *p, WeightStore *store, const Slice *slice, Err *err)
 {
     const InstanceBinding *b = p->binding;
     uint64_t base, elements = 1;
-    const char *name = binding_tensor(b, p->weight, expert, &base);
+    const char *name = binding_tensor(b, p->weight, slice->expert, &base);
     const TensorInfo *t = NULL;
 
     if (b->quant != NULL) {
-        const uint64_t rows = b->of ? b->of : weight_rows(p->weight);
+        const uint64_t rows = b->of ? b->of : weight_rows(p->weight), step = b->step > 1 ? b->step : 1;
         *s = (PartSource){.place = p, .store = store, .base = base, .rows = weight_rows(p->weight), .of = rows};
         s->k = p->weight->k;
         dtype_row_bytes(p->weight->stored, s->k, &s->row_bytes);
-        return quant_open(&s->quant, store, b->quant, name, b->tensors ? rows : rows * weight_experts(p->weight), s->k,
-                          p->weight->stored, err);
+        return quant_open_rows(&s->quant, store, b->quant, name, b->tensors ? rows : rows * weight_experts(p->weight),
+                               s->k, p->weight->stored, base + b->row + slice->first * step,
+                               (slice->rows - 1) * step + 1, err);
     }
     if (b->pieces != NULL) {
         *s = (PartSource){.place = p, .store = store, .rows = p->weight->n, .of = p->weight->n, .k = p->weight->k};
@@ -420,7 +422,7 @@ static Status load_slice(Staging *sg, const Slice *slice, Err *err)
     uint8_t *dst = l->gpu ? l->weights + p->offset + p->bytes / weight_experts(p->weight) * slice->expert : NULL;
     PartSource s = {0};
 
-    TRY(part_open(&s, p, l->store, slice->expert, err));
+    TRY(part_open(&s, p, l->store, slice, err));
     st = load_rows(&s, slice, dst, sg, err);
 done:
     quant_close(s.quant);
@@ -467,13 +469,15 @@ static void *load_slices(void *arg)
     return NULL;
 }
 
-/* Rows of a part that are one slice: whole runs. What is turned by columns, or is one row, is whole. */
+/* Rows of a part that are one slice: whole runs. What is turned by columns, is one row, or has its codes stored by column
+ * (the reader takes all of them) is whole. */
 static uint64_t slice_rows(const LoadPlace *p, uint64_t rows)
 {
+    const QuantScheme *q = p->binding->quant;
     uint64_t row_bytes = 0, run;
 
-    if (p->weight->vector || p->binding->columns || !dtype_row_bytes(p->weight->stored, p->weight->k, &row_bytes) ||
-        row_bytes == 0)
+    if (p->weight->vector || p->binding->columns || (q && (q->store == QUANT_AWQ || q->store == QUANT_GPTQ)) ||
+        !dtype_row_bytes(p->weight->stored, p->weight->k, &row_bytes) || row_bytes == 0)
         return rows;
     run = run_rows(p, row_bytes);
     return SLICE_BYTES / row_bytes / run ? SLICE_BYTES / row_bytes / run * run : run;

@@ -32,8 +32,6 @@ struct DummyPool {
     uint8_t bytes[]; /* [starts + SEGMENT / block] units */
 };
 
-static const int8_t E2M1_TWICE[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 /* Steele, Lea, Flood 2014: the finalizer of SplitMix64, here over a Weyl sequence. */
 uint64_t dummy_mix(uint64_t x)
 {
@@ -126,6 +124,7 @@ static void put_high32(uint8_t *p, const uint8_t *codes)
 
 static void dummy_block32(DType t, const float *v, uint8_t *p)
 {
+    static const int8_t e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     float d, m = -BOUND;
     uint8_t codes[32];
 
@@ -172,7 +171,7 @@ static void dummy_block32(DType t, const float *v, uint8_t *p)
         break;
     default: /* DT_MXFP4: 6 * 2^-6 is just above the bound */
         p[0] = 127 - 6;
-        codes_of_values(v, 32, 0x1p-7f, E2M1_TWICE, codes);
+        codes_of_values(v, 32, 0x1p-7f, e2m1_twice, codes);
         put_nibbles32(p + 1, codes);
         break;
     }
@@ -233,33 +232,35 @@ static void dummy_block256(DType t, const float *v, uint8_t *p)
     }
 }
 
-/* The nearest e4m3: codes 0..126 are positive and in order. */
-static uint8_t e4m3_nearest(const float *values, float v)
+/* The nearest e4m3, ties to even; 448 of everything above. Below 2^-6 steps are 2^-9. */
+static uint8_t e4m3_nearest(float v)
 {
-    float a = v < 0 ? -v : v;
-    uint8_t sign = v < 0 ? 0x80 : 0;
-    int lo = 0, hi = 126; /* values[lo] <= a; the last one takes all above it */
+    const float a = v < 0 ? -v : v;
+    const uint8_t sign = v < 0 ? 0x80 : 0;
+    uint32_t u;
 
-    while (lo < hi) {
-        int mid = (lo + hi + 1) / 2;
-        if (values[mid] <= a)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    if (lo < 126 && values[lo + 1] - a < a - values[lo])
-        lo++;
-    return sign | (uint8_t)lo;
+    if (a < 0x1p-6f)
+        return sign | (uint8_t)quantize(a, 0x1p-9f, 0, 8);
+    memcpy(&u, &a, 4);
+    u += 0x7ffff + (u >> 20 & 1);  /* 20 bits of the fraction go */
+    u = (u >> 20) - (127 - 7) * 8; /* exponent and 3 bits of fraction, in the other bias */
+    return sign | (uint8_t)(u < 126 ? u : 126);
+}
+
+/* The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6. */
+static uint32_t e2m1_nearest(float v)
+{
+    const float a = v < 0 ? -v : v;
+
+    return (uint32_t)((a > 0.25f) + (a > 0.75f) + (a > 1.25f) + (a > 1.75f) + (a > 2.5f) + (a > 3.5f) + (a > 5)) |
+           (v < 0 ? 8u : 0u);
 }
 
 /* Units [0, n) of single numbers, from places of z. */
 static void fill_numbers(DummyPool *p, uint64_t key, uint64_t n)
 {
     const float mean = p->fill.mean, sigma = p->fill.sigma;
-    float values[127];
 
-    for (int i = 0; i < 127; i++)
-        values[i] = e4m3_to_f32((uint8_t)i);
     for (uint64_t i = 0; i < n; i++) {
         float v = mean + sigma * dummy_normal(key, i);
         uint16_t h = p->dtype == DT_BF16 ? f32_to_bf16(v) : p->dtype == DT_F16 ? f32_to_f16(v) : 0;
@@ -273,7 +274,7 @@ static void fill_numbers(DummyPool *p, uint64_t key, uint64_t n)
             memcpy(p->bytes + 2 * i, &h, 2);
             break;
         case DT_E4M3:
-            p->bytes[i] = e4m3_nearest(values, v);
+            p->bytes[i] = e4m3_nearest(v);
             break;
         default: /* DT_I8: dummy_pool_takes lets nothing else in */
             p->bytes[i] = (uint8_t)quantize(v, 1, -127, 127);
@@ -287,7 +288,6 @@ static void fill_fields(DummyPool *p, uint64_t key, uint64_t n)
 {
     const uint32_t bits = p->fill.kind == DUMMY_E2M1 ? 4 : p->fill.bits, per = 8 / bits;
     const int most = (1 << bits) - 1;
-    uint8_t code = 0;
 
     for (uint64_t i = 0; i < n * p->unit; i++) {
         uint32_t byte = 0;
@@ -295,11 +295,9 @@ static void fill_fields(DummyPool *p, uint64_t key, uint64_t n)
         for (uint32_t j = 0; j < per; j++) {
             float v = p->fill.mean + p->fill.sigma * dummy_normal(key, i * per + j);
 
-            if (p->fill.kind == DUMMY_E2M1)
-                codes_of_values(&v, 1, 0.5f, E2M1_TWICE, &code);
-            else
-                code = (uint8_t)quantize(v, 1, 0, most);
-            byte |= (uint32_t)code << bits * j;
+            uint32_t code = p->fill.kind == DUMMY_E2M1 ? e2m1_nearest(v) : (uint32_t)quantize(v, 1, 0, most);
+
+            byte |= code << bits * j;
         }
         p->bytes[i] = (uint8_t)byte;
     }

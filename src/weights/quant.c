@@ -15,7 +15,7 @@
 typedef struct Side {
     const TensorInfo *tensor;
     uint8_t *bytes;
-    uint64_t n; /* elements */
+    uint64_t first, n; /* elements that are here */
 } Side;
 
 struct QuantReader {
@@ -23,6 +23,7 @@ struct QuantReader {
     const QuantScheme *scheme;
     DType format;
     uint64_t n, k, groups;
+    uint64_t first, rows; /* that it was opened for */
     const TensorInfo *main;
     Side side[QUANT_SIDES];
     float *scale;    /* SIDE_SCALE as floats; of nvfp4 and mxfp4 the bytes stay as they are */
@@ -80,12 +81,12 @@ static const TensorInfo *find_part(const QuantReader *r, const char *module, con
     return len < 512 ? store_find(r->store, name) : NULL;
 }
 
-static Status read_all(QuantReader *r, const TensorInfo *t, uint8_t **out, Err *err)
+static Status read_part(QuantReader *r, const TensorInfo *t, uint64_t offset, uint64_t bytes, uint8_t **out, Err *err)
 {
-    *out = malloc(t->bytes ? t->bytes : 1);
+    *out = malloc(bytes ? bytes : 1);
     if (*out == NULL)
         return quant_nomem(r, err);
-    return store_read(r->store, t, 0, *out, t->bytes, err);
+    return store_read(r->store, t, offset, *out, bytes, err);
 }
 
 static Status open_sides(QuantReader *r, const char *module, Err *err)
@@ -107,7 +108,12 @@ static Status open_sides(QuantReader *r, const char *module, Err *err)
         s->n = 1;
         for (uint32_t d = 0; d < s->tensor->n_dims; d++)
             s->n *= s->tensor->dims[d];
-        TRY(read_all(r, s->tensor, &s->bytes, err));
+        if (i == SIDE_SCALE && (r->scheme->store == QUANT_NVFP4 || r->scheme->store == QUANT_MXFP4)) {
+            s->first = r->first * r->groups; /* a byte each */
+            s->n = r->rows * r->groups;
+            TRY(read_part(r, s->tensor, s->first, s->n, &s->bytes, err));
+        } else
+            TRY(read_part(r, s->tensor, 0, s->tensor->bytes, &s->bytes, err));
     }
 done:
     return st;
@@ -125,7 +131,7 @@ static Status check_floats(const QuantReader *r, const Side *s, bool over_all, E
                            isnan(f)   ? "NaN"
                            : isinf(f) ? "an infinity"
                                       : "0",
-                           (unsigned long long)i, over_all ? " other than 0" : "");
+                           (unsigned long long)(s->first + i), over_all ? " other than 0" : "");
     }
     return ST_OK;
 }
@@ -198,7 +204,7 @@ static Status open_scales(QuantReader *r, Err *err)
         for (uint64_t i = 0; i < s->n; i++) /* 255 is NaN; with 6 above 2^125 a value would be infinite */
             if (s->bytes[i] > 252)
                 return err_set(err, ST_FORMAT, "%s: tensor %s holds the exponent %d at element %llu, which is %s",
-                               r->store->path, s->tensor->name, s->bytes[i], (unsigned long long)i,
+                               r->store->path, s->tensor->name, s->bytes[i], (unsigned long long)(s->first + i),
                                s->bytes[i] == 255 ? "NaN" : "past the largest float");
         return ST_OK;
     }
@@ -268,13 +274,23 @@ done:
 Status quant_open(QuantReader **out, WeightStore *store, const QuantScheme *scheme, const char *module, uint64_t n,
                   uint64_t k, DType format, Err *err)
 {
+    return quant_open_rows(out, store, scheme, module, n, k, format, 0, n, err);
+}
+
+Status quant_open_rows(QuantReader **out, WeightStore *store, const QuantScheme *scheme, const char *module, uint64_t n,
+                       uint64_t k, DType format, uint64_t first, uint64_t rows, Err *err)
+{
     Status st = ST_OK;
     QuantReader *r = calloc(1, sizeof *r);
     char name[512];
 
     if (r == NULL)
         return err_set(err, ST_NOMEM, "%s: out of memory to read %s", store->path, module);
-    *r = (QuantReader){.store = store, .scheme = scheme, .format = format, .n = n, .k = k};
+    if (first > n || rows > n - first)
+        TRY(err_set(err, ST_INVALID, "%s: %s has no rows %llu to %llu", store->path, module, (unsigned long long)first,
+                    (unsigned long long)(first + rows)));
+    *r =
+        (QuantReader){.store = store, .scheme = scheme, .format = format, .n = n, .k = k, .first = first, .rows = rows};
     r->groups = scheme->group ? (k + scheme->group - 1) / scheme->group : 1;
     r->main = find_part(r, module, scheme->main, name);
     if (r->main == NULL)
@@ -284,7 +300,7 @@ Status quant_open(QuantReader **out, WeightStore *store, const QuantScheme *sche
     TRY(open_order(r, err));
     TRY(scheme->store == QUANT_NF4 ? open_nf4(r, err) : open_scales(r, err));
     if (scheme->store == QUANT_AWQ || scheme->store == QUANT_GPTQ)
-        TRY(read_all(r, r->main, &r->whole, err));
+        TRY(read_part(r, r->main, 0, r->main->bytes, &r->whole, err));
     r->codes = malloc(8 * k);
     r->unpacked = UINT64_MAX;
     if (r->codes == NULL)
@@ -405,7 +421,7 @@ static void put_halves(uint8_t *out, const uint8_t *q, uint64_t k)
 
 static void put_nvfp4_row(const QuantReader *r, uint64_t row, const uint8_t *raw, uint8_t *out)
 {
-    const uint8_t *s = r->side[SIDE_SCALE].bytes + row * (r->k / 16);
+    const uint8_t *s = r->side[SIDE_SCALE].bytes + (row - r->first) * (r->k / 16);
 
     memcpy(out, &r->global, 4);
     out += 4;
@@ -417,7 +433,7 @@ static void put_nvfp4_row(const QuantReader *r, uint64_t row, const uint8_t *raw
 
 static void put_mxfp4_row(const QuantReader *r, uint64_t row, const uint8_t *raw, uint8_t *out)
 {
-    const uint8_t *s = r->side[SIDE_SCALE].bytes + row * (r->k / 32);
+    const uint8_t *s = r->side[SIDE_SCALE].bytes + (row - r->first) * (r->k / 32);
     uint8_t q[32];
 
     for (uint64_t b = 0; b < r->k / 32; b++, out += 17, raw += 16) {
@@ -478,7 +494,8 @@ Status quant_read(QuantReader *r, uint64_t first, uint64_t n, uint8_t *out, Err 
     const uint64_t stored = r->main->bytes / r->n; /* of a row */
     uint64_t row_bytes, at;
 
-    if (first > r->n || n > r->n - first || !dtype_row_bytes(r->format, r->k, &row_bytes))
+    if (first < r->first || first - r->first > r->rows || n > r->rows - (first - r->first) ||
+        !dtype_row_bytes(r->format, r->k, &row_bytes))
         return err_set(err, ST_INVALID, "%s: tensor %s has no rows %llu to %llu in format %s", r->store->path,
                        r->main->name, (unsigned long long)first, (unsigned long long)(first + n),
                        dtype_name(r->format));

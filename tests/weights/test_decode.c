@@ -246,6 +246,27 @@ static void decode__finds_the_first_element_that_is_not_finite(void **state)
     assert_int_equal(at, 32);
 }
 
+/* At every place of a row that is longer than what is looked at together. */
+static void decode__finds_it_anywhere_in_a_row(void **state)
+{
+    static const DType types[] = {DT_F32, DT_F16, DT_BF16, DT_FP8_128};
+    enum { LONG = 200 };
+    uint8_t row[LONG * 4 + 8];
+
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (uint64_t i = 0; i < LONG; i++) {
+            const uint64_t size = types[t] == DT_FP8_128 ? 1 : dtype_block_bytes(types[t]);
+            uint64_t at = 999, head = types[t] == DT_FP8_128 ? 8 : 0;
+
+            memset(row, 0, sizeof row);
+            assert_true(dtype_row_finite(types[t], row, LONG, &at));
+            memset(row + head + i * size, 0xff, (LONG - i) * size); /* and all behind it */
+            assert_false(dtype_row_finite(types[t], row, LONG, &at));
+            assert_int_equal(at, i);
+        }
+}
+
 /* Every field that scales a block, set to the exponent of all ones in the second block; nothing else may matter. */
 static void decode__finds_scales_that_are_not_finite_in_every_block_format(void **state)
 {
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(decode__iq4_xs_scales_have_their_top_bits_first),
         cmocka_unit_test(decode__refuses_what_has_no_float_values),
         cmocka_unit_test(decode__finds_the_first_element_that_is_not_finite),
+        cmocka_unit_test(decode__finds_it_anywhere_in_a_row),
         cmocka_unit_test(decode__finds_scales_that_are_not_finite_in_every_block_format),
     };
 
