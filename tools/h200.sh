@@ -186,7 +186,7 @@ time_all() {
         bench "35b-a3b-fp8-$c" qwen3.5-35b-a3b fp8/128 $c 128 "$gen"
         bench "30b-a3b-fp8-$c" qwen3-30b-a3b fp8/128 $c 128 "$gen"
     done
-    bench next-80b-nvfp4-1 qwen3-next-80b-a3b nvfp4 1 128 "$gen"
+    bench next-80b-nvfp4-1 qwen3-next-80b-a3b-nvfp4 config 1 128 "$gen"
 }
 
 # ---- main ----------------------------------------------------------------------------------------------------------

@@ -11,13 +11,16 @@
 enum { SMALL_ROWS = 128 };
 
 static const struct {
-    const char *name, *block; /* quantization_config as checkpoints have it, less the modules that stay as they are */
-} QUANTS[] = {{"fp8-block", "{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "
-                            "\"weight_block_size\": [128, 128]}"},
-              {"nvfp4", "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {\"group_0\": {"
-                        "\"input_activations\": {\"dynamic\": false, \"num_bits\": 4, \"type\": \"float\", "
-                        "\"group_size\": 16}, \"weights\": {\"dynamic\": false, \"num_bits\": 4, \"type\": \"float\", "
-                        "\"group_size\": 16}, \"targets\": [\"Linear\"]}}}"}};
+    const char *name, *rows; /* the choice, and the format that its rows are read as (dtype.h), which is taken too */
+    const char *block;       /* quantization_config as checkpoints have it, less the modules that stay as they are */
+} QUANTS[] = {{"fp8-block", "fp8/128",
+               "{\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "
+               "\"weight_block_size\": [128, 128]}"},
+              {"nvfp4", "nvfp4",
+               "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {\"group_0\": {"
+               "\"input_activations\": {\"dynamic\": false, \"num_bits\": 4, \"type\": \"float\", "
+               "\"group_size\": 16}, \"weights\": {\"dynamic\": false, \"num_bits\": 4, \"type\": \"float\", "
+               "\"group_size\": 16}, \"targets\": [\"Linear\"]}}}"}};
 
 typedef struct Dummy {
     WeightStore *store;
@@ -135,7 +138,7 @@ static Status choose(json_t *config, const char *name, const char *format, Dummy
     json_object_del(config, "quantization_config");
     json_object_del(json_object_get(config, "text_config"), "quantization_config");
     for (size_t i = 0; i < sizeof QUANTS / sizeof QUANTS[0]; i++)
-        if (strcmp(format, QUANTS[i].name) == 0) {
+        if (strcmp(format, QUANTS[i].name) == 0 || strcmp(format, QUANTS[i].rows) == 0) {
             d->small_stay = true;
             block = json_loads(QUANTS[i].block, 0, NULL);
             return json_object_set_new(config, "quantization_config", block) == 0

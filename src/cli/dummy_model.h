@@ -2,7 +2,7 @@
  *
  * format is one of
  *   config       as the configuration says: quantization_config, or else its dtype
- *   fp8-block    as if it had a quantization_config of fp8 in blocks of 128 x 128
+ *   fp8-block    as if it had a quantization_config of fp8 in blocks of 128 x 128; also: fp8/128
  *   nvfp4        the same of ModelOpt's NVFP4
  *   bf16, q8_0.. every matrix in this format, what the configuration says of quantisation left out
  *

@@ -102,6 +102,10 @@ static void dummy_model__a_configuration_without_quantisation_can_be_given_one(v
     is(s, "lm_head.weight", DT_BF16, "1024x256");
     store_free(s);
 
+    s = made(lib, "moe", "fp8/128"); /* the same by the name of its rows */
+    is(s, P "self_attn.q_proj.weight", DT_E4M3, "256x256");
+    store_free(s);
+
     s = made(lib, "moe", "nvfp4");
     is(s, P "self_attn.q_proj.weight", DT_U8, "256x128");
     is(s, P "mlp.gate.weight", DT_BF16, "8x256");
@@ -174,7 +178,7 @@ static void dummy_model__experts_in_one_tensor_are_mxfp4(void **state)
 
 static void dummy_model__refuses_what_it_does_not_know(void **state)
 {
-    static const char *const formats[] = {"fp8", "fp8/128", "i32", "", "w4/128", "BF16"};
+    static const char *const formats[] = {"fp8", "nf4/64", "i32", "", "w4/128", "BF16"};
     CircuitLibrary *lib = library();
     json_t *config = json_object();
 
