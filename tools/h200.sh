@@ -19,6 +19,8 @@ dist='dist-h200'
 here=$(pwd)
 log=${OUT:-$here/$dist}/log
 work=${TMPDIR:-/tmp}/metrale-h200
+# ours first, then where the driver's library may be
+libs=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}:/usr/local/nvidia/lib64:/usr/local/nvidia/lib
 status=0
 
 die() {
@@ -70,13 +72,13 @@ unpack() {
     fi
     mkdir -p "$log"
     loader=
-    if ! LD_LIBRARY_PATH=$work/lib "$work/bin/metrale" version >/dev/null 2>&1; then
-        loader="$(ls "$work"/libc/ld-*) --library-path $work/libc:$work/lib:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64"
+    if ! LD_LIBRARY_PATH=$libs "$work/bin/metrale" version >/dev/null 2>&1; then
+        loader="$(ls "$work"/libc/ld-*) --library-path $work/libc:$libs:/usr/lib/x86_64-linux-gnu"
         # shellcheck disable=SC2086
         $loader "$work/bin/metrale" version >/dev/null || die 'the binary does not start here'
     fi
     # shellcheck disable=SC2086
-    LD_LIBRARY_PATH=$work/lib $loader "$work/bin/metrale" version | grep -q "^  $class/.*runs here" ||
+    LD_LIBRARY_PATH=$libs $loader "$work/bin/metrale" version | grep -q "^  $class/.*runs here" ||
         die "this machine cannot run class $class"
     printf '%s, commit %s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)" \
         "$(cut -c1-12 "$work/commit")"
@@ -89,7 +91,7 @@ run() {
     program=$1
     shift
     # shellcheck disable=SC2086
-    LD_LIBRARY_PATH=$work/lib timeout "${LIMIT:-240}" ${under:-} $loader "$work/bin/$program" "$@" >"$log/$name" 2>&1
+    LD_LIBRARY_PATH=$libs timeout "${LIMIT:-240}" ${under:-} $loader "$work/bin/$program" "$@" >"$log/$name" 2>&1
 }
 
 # One row of a test's log: how many passed, failed; then what failed, a line each.
@@ -109,7 +111,7 @@ points_one_by_one() {
     run rules test_kernels_points "$class" --list
     mkdir -p "$log/rules.d"
     # shellcheck disable=SC2016,SC2086 # the inner shell expands it
-    LD_LIBRARY_PATH=$work/lib xargs -P 8 -I RULE sh -c \
+    LD_LIBRARY_PATH=$libs xargs -P 8 -I RULE sh -c \
         'timeout 120 "$@" RULE >'"$log"'/rules.d/RULE 2>&1 || echo RULE' - $loader "$work/bin/test_kernels_points" "$class" \
         <"$log/rules" >"$log/rules_failed"
     printf '  rules: %d, of which %d fail\n' "$(grep -c . "$log/rules")" "$(grep -c . "$log/rules_failed")"

@@ -3,7 +3,8 @@
  * Every call of the driver goes through the table of cuda_api.h, and every fallible slot begins with enter(): it makes the
  * context current in a thread that is new here, refuses what may not happen while a graph is recorded, and fails at once
  * when the device is lost. Lost means that the driver reported an error after which the context can do nothing more (a bad
- * address in a kernel, a hardware fault): the first reason is kept and given to everyone who asks later.
+ * address in a kernel, a hardware fault): the first reason is kept and given to everyone who asks later. What is given back
+ * goes to the driver even then, whose answer no longer matters.
  *
  * Launches are queued. An error of a kernel therefore surfaces at a later call, mostly at sync. */
 #include "gpu/cuda.h"
@@ -108,6 +109,16 @@ static Status check(GpuCuda *c, const char *call, CUresult r, Err *err)
 
 #define CALL(c, function, ...) check(c, #function, (c)->api.function(__VA_ARGS__), err)
 
+static Status make_current(GpuCuda *c, Err *err)
+{
+    if (c->has_thread && pthread_equal(c->thread, pthread_self()))
+        return ST_OK;
+    Status st = CALL(c, ctx_set, c->context);
+    c->thread = pthread_self();
+    c->has_thread = st == ST_OK;
+    return st;
+}
+
 /* `recorded`: may the call be made while a graph is recorded? */
 static Status enter(GpuCuda *c, const char *op, bool recorded, Err *err)
 {
@@ -115,12 +126,7 @@ static Status enter(GpuCuda *c, const char *op, bool recorded, Err *err)
         return err_set(err, ST_DEVICE, "the device is lost: %s", c->reason);
     if (c->recording && !recorded)
         return err_set(err, ST_INVALID, "%s is called while a graph is recorded: end the graph first.", op);
-    if (c->has_thread && pthread_equal(c->thread, pthread_self()))
-        return ST_OK;
-    Status st = CALL(c, ctx_set, c->context);
-    c->thread = pthread_self();
-    c->has_thread = st == ST_OK;
-    return st;
+    return make_current(c, err);
 }
 
 static const char *cuda_lost(GpuBackend *b)
@@ -168,7 +174,7 @@ static Status cuda_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuB
 static void cuda_mem_free(GpuBackend *b, GpuBuf *buf)
 {
     GpuCuda *c = cuda_of(b);
-    if (enter(c, "mem_free", false, NULL) == ST_OK)
+    if (make_current(c, NULL) == ST_OK)
         check(c, "mem_free", c->api.mem_free(address(buf->ptr)), NULL);
     *buf = (GpuBuf){0};
 }
@@ -186,7 +192,7 @@ static Status cuda_host_alloc(GpuBackend *b, size_t bytes, const char *what, voi
 static void cuda_host_free(GpuBackend *b, void *p)
 {
     GpuCuda *c = cuda_of(b);
-    if (enter(c, "host_free", false, NULL) == ST_OK)
+    if (make_current(c, NULL) == ST_OK)
         check(c, "host_free", c->api.host_free(p), NULL);
 }
 
@@ -264,6 +270,7 @@ static Status cuda_kernel(GpuBackend *b, const KernelObject *obj, GpuKernel **ou
         st = CALL(c, module_function, &function, module, obj->symbol);
         if (st != ST_OK)
             return err_wrap(err, st, "kernel %s: ", obj->symbol);
+        TRY(CALL(c, func_load, function)); /* now, not at the first launch, which may be recorded */
         TRY(CALL(c, func_get, &fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function));
         k->smem_limit = fixed < SMEM_WITHOUT_ASKING ? (uint32_t)(SMEM_WITHOUT_ASKING - fixed) : 0;
         k->function = function;
@@ -352,7 +359,7 @@ static Status cuda_event_elapsed_ns(GpuBackend *b, GpuEvent *from, GpuEvent *to,
 static void cuda_event_free(GpuBackend *b, GpuEvent *e)
 {
     GpuCuda *c = cuda_of(b);
-    if (enter(c, "event_free", false, NULL) == ST_OK)
+    if (make_current(c, NULL) == ST_OK)
         check(c, "event_destroy", c->api.event_destroy(e->event), NULL);
     free(e);
 }
@@ -409,7 +416,7 @@ static Status cuda_graph_launch(GpuBackend *b, GpuGraph *g, Err *err)
 static void cuda_graph_free(GpuBackend *b, GpuGraph *g)
 {
     GpuCuda *c = cuda_of(b);
-    if (enter(c, "graph_free", false, NULL) == ST_OK)
+    if (make_current(c, NULL) == ST_OK)
         check(c, "graph_exec_destroy", c->api.graph_exec_destroy(g->exec), NULL);
     free(g);
 }
@@ -421,7 +428,7 @@ static void cuda_free(GpuBackend *b)
     GpuCuda *c = cuda_of(b);
 
     c->recording = false;
-    if (c->context && !c->lost && enter(c, "free", false, NULL) == ST_OK) {
+    if (c->context && make_current(c, NULL) == ST_OK) {
         if (c->stream) {
             c->api.stream_sync(c->stream);
             c->api.stream_destroy(c->stream);

@@ -20,8 +20,8 @@ Status cuda_api_load(CudaApi *out, Err *err)
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *f = dlsym(lib, symbols[i].name);
         if (f == NULL)
-            return err_set(err, ST_UNSUPPORTED, "libcuda.so.1 has no %s: install an NVIDIA driver of CUDA 12 or later",
-                           symbols[i].name);
+            return err_set(err, ST_UNSUPPORTED,
+                           "libcuda.so.1 has no %s: install an NVIDIA driver of CUDA 12.4 or later", symbols[i].name);
         memcpy((char *)out + symbols[i].at, &f, sizeof f); /* POSIX: a data pointer may hold a function's address */
     }
     return ST_OK;

@@ -1,7 +1,7 @@
 /* cuda_api.h - the part of NVIDIA's driver API that the cuda backend calls, as a table of functions.
  *
  * The declarations are written down here, so that no CUDA header is needed to build and no CUDA library to start: types and
- * values are the driver API's stable ABI (CUDA Driver API reference, 13.0; the same since 12.0). A name with a version in it
+ * values are the driver API's stable ABI (CUDA Driver API reference, 13.0; the same since 12.4). A name with a version in it
  * (cuMemAlloc_v2) is the symbol that cuda.h gives the plain name; the plain symbol is an older function.
  *
  * The table is filled from libcuda.so.1, or by a test with functions of its own.
@@ -88,6 +88,7 @@ typedef struct CUlaunchConfig {
     X(module_load, "cuModuleLoadData", (CUmodule * out, const void *image))                                            \
     X(module_unload, "cuModuleUnload", (CUmodule m))                                                                   \
     X(module_function, "cuModuleGetFunction", (CUfunction * out, CUmodule m, const char *name))                        \
+    X(func_load, "cuFuncLoad", (CUfunction f))                                                                         \
     X(func_get, "cuFuncGetAttribute", (int *out, int attribute, CUfunction f))                                         \
     X(func_set, "cuFuncSetAttribute", (CUfunction f, int attribute, int value))                                        \
     X(launch, "cuLaunchKernelEx", (const CUlaunchConfig *config, CUfunction f, void **args, void **extra))             \

@@ -2,6 +2,7 @@
 #include "support/open_model.h"
 
 #include "model/load.h"
+#include "support/played_driver.h"
 
 static const ModelOptions options = {
     .max_rows = 32, .max_outs = 32, .max_seqs = 4, .max_len = 64, .kv_blocks = 8, .batch_invariant = true};
@@ -267,6 +268,57 @@ static void load__a_tied_embedding_is_placed_once(void **state)
     close_model(&m);
 }
 
+/* Enough rows for several threads and, on the device, for both pinned buffers of each; the last piece is no whole one. */
+static void load__a_device_that_the_host_cannot_write_gets_the_same_bytes(void **state)
+{
+    enum { ROWS = 20001, K = 1024 };
+    static const uint64_t dims[] = {ROWS, K};
+    const InstanceWeight weight = {.name = "w", .n = ROWS, .k = K, .stored = DT_F32};
+    const InstanceBinding binding = {.tensor = "w"};
+    LoadPlace place = {.binding = &binding, .weight = &weight, .layout = LAYOUT_N16};
+    LoadPlan lp = {.places = &place, .n_places = 1};
+    json_t *config = json_object();
+    WeightStore *store;
+    GpuBackend *gpu[2];
+    GpuBuf buf[2];
+    Err e;
+
+    (void)state;
+    d = (Driver){.major = 9, .minor = 0, .n_devices = 1, .quiet = true};
+    assert_true(load_bytes(LAYOUT_N16, &weight, &place.bytes));
+    lp.bytes = place.bytes;
+    assert_int_equal(store_dummy_new(&store, config, 5, &e), ST_OK);
+    assert_int_equal(store_dummy_declare(store, "w", DT_F32, 2, dims, &e), ST_OK);
+    assert_int_equal(gpu_mock_new(&gpu[0], "avx2", &e), ST_OK);
+    assert_int_equal(cuda_new_with(&gpu[1], &played, "played", "sm_90a", &e), ST_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gpu_mem_alloc(gpu[i], lp.bytes, "weights", &buf[i], &e), ST_OK);
+        if (load_run(&lp, store, gpu[i], buf[i], &e) != ST_OK)
+            fail_msg("%s", e.msg);
+    }
+    assert_memory_equal(buf[0].ptr, buf[1].ptr, lp.bytes);
+
+    /* and these are the rows: 16 of the middle, laid out here */
+    uint8_t *rows = malloc(16 * K * 4), *laid = malloc(16 * K * 4);
+    assert_int_equal(store_read(store, store_find(store, "w"), 16000 * K * 4, rows, 16 * K * 4, &e), ST_OK);
+    layout_piece(LAYOUT_N16, DT_F32, K, 16, rows, laid);
+    assert_memory_equal((uint8_t *)buf[1].ptr + 16000 * K * 4, laid, 16 * K * 4);
+    free(rows);
+    free(laid);
+
+    d.fail = "up";
+    d.result = 719;
+    assert_int_equal(load_run(&lp, store, gpu[1], buf[1], &e), ST_DEVICE);
+    assert_non_null(strstr(e.msg, "the device is lost"));
+    for (int i = 0; i < 2; i++) {
+        gpu_mem_free(gpu[i], &buf[i]);
+        gpu_free(gpu[i]);
+    }
+    assert_int_equal(d.live, 0); /* also what the threads had pinned */
+    store_free(store);
+    json_decref(config);
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* A model as on a GPU class: the mock has graphs, and a target of another vendor than cpu is padded. The families stay the
@@ -472,6 +524,7 @@ int main(void)
         cmocka_unit_test(model__a_device_failure_in_a_step_leaves_the_model_usable),
         cmocka_unit_test(model__refuses_options_out_of_range),
         cmocka_unit_test(load__a_tied_embedding_is_placed_once),
+        cmocka_unit_test(load__a_device_that_the_host_cannot_write_gets_the_same_bytes),
         cmocka_unit_test(graphs__a_decode_step_is_one_upload_one_graph_one_download),
         cmocka_unit_test(graphs__hold_the_launches_of_an_eager_step),
         cmocka_unit_test(graphs__rows_of_nobody_touch_nothing_that_is_alive),
