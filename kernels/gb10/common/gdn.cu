@@ -2,7 +2,7 @@
  *   gdn_gates       y[r] = e^(rate * softplus(a + dt_bias)) of each head, then sigmoid(b) of each
  *     y       [rows][2][heads] f32: a decay near 1 in bf16 would be off by half of what it takes away;  a, b [rows][heads] bf16
  *     grid    (rows, ceil(heads, 128))  block (128)
- *   gdn_recurrence  row by row, for each value head h with key head h / (v_heads / k_heads):
+ *   gdn_recurrence  row by row, for each value head h with key head h / (v_heads / k_heads), or h mod k_heads with share 1:
  *                     d = beta (v - decay S^T k);  S = decay S + k d^T;  y = scale S^T q
  *     y, v    [rows][v_heads][v_dim];  q, k [rows][k_heads][k_dim], k_dim at most 256  bf16;  gates [rows][2][v_heads] f32
  *     state   [slot][v_heads][k_dim][v_dim] f32 (recurrent.cuh)
@@ -42,6 +42,7 @@ struct Gdn {
     const float *gates;
     int k_heads, v_heads, k_dim, v_dim;
     float scale;
+    int share;
 };
 
 /* A row's operands on their way from memory: the elements of k and q that this thread carries into shared memory, and what its
@@ -52,7 +53,7 @@ template <int KEYS> struct GdnRow {
 
 template <int KEYS> __device__ __forceinline__ GdnRow<KEYS> fetch(const Gdn &g, int row, int head, int column)
 {
-    const int key = head / (g.v_heads / g.k_heads);
+    const int key = g.share ? head % g.k_heads : head / (g.v_heads / g.k_heads);
     const size_t at = ((size_t)row * (size_t)g.k_heads + (size_t)key) * (size_t)g.k_dim;
     const float *gates = g.gates + (size_t)row * (size_t)(2 * g.v_heads);
     GdnRow<KEYS> r;
@@ -144,9 +145,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 4)
     gdn_recurrence_128(bf16 *y, const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v,
                        const float *__restrict__ gates, float *state, const int *__restrict__ positions,
                        const int *__restrict__ seq_start, const int *__restrict__ state_slots, int k_heads, int v_heads,
-                       int k_dim, int v_dim, float scale)
+                       int k_dim, int v_dim, float scale, int share)
 {
-    gdn<128>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale},
+    gdn<128>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale, share},
              seq_rows(positions, seq_start, state_slots, (int)blockIdx.x), state);
 }
 
@@ -154,8 +155,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     gdn_recurrence(bf16 *y, const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v,
                    const float *__restrict__ gates, float *state, const int *__restrict__ positions,
                    const int *__restrict__ seq_start, const int *__restrict__ state_slots, int k_heads, int v_heads,
-                   int k_dim, int v_dim, float scale)
+                   int k_dim, int v_dim, float scale, int share)
 {
-    gdn<KEY_MAX>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale},
+    gdn<KEY_MAX>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale, share},
                  seq_rows(positions, seq_start, state_slots, (int)blockIdx.x), state);
 }
