@@ -35,7 +35,7 @@ typedef struct InstanceSource {
     /* Enumerates tensors, so that one that no node reads is refused by name; NULL when unknown. i from 0; NULL ends. */
     const char *(*tensor_at)(void *ctx, size_t i);
     void *ctx;
-    DType kv_format; /* DT_BF16 or DT_F32 */
+    DType kv_format; /* DT_F16, DT_BF16 or DT_F32 */
     DType fallback;  /* read only when find is NULL; DT_NONE: matrices too are as the config says */
 } InstanceSource;
 

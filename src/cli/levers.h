@@ -15,7 +15,7 @@
 #define LEVER_MAP(X)                                                                                                   \
     X(HARDWARE, "hardware", TEXT, "", 0, 0, "", "hardware class to run on; the best this machine can run when empty")  \
     X(THREADS, "threads", INT, "0", 0, 1024, "", "CPU workers; 0: one for each CPU of the process")                    \
-    X(KV_DTYPE, "kv_dtype", CHOICE, "bf16", 0, 0, "bf16|f32", "format of the KV cache")                                \
+    X(KV_DTYPE, "kv_dtype", CHOICE, "bf16", 0, 0, "f16|bf16|f32", "format of the KV cache")                            \
     X(KV_TOKENS, "kv_tokens", INT, "16384", 16, 1 << 30, "",                                                           \
       "tokens that the KV cache holds for all sequences together")                                                     \
     X(MAX_LEN, "max_len", INT, "0", 0, 1 << 24, "",                                                                    \

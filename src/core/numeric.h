@@ -27,4 +27,9 @@ float e8m0_to_f32(uint8_t b);
 float e2m1_to_f32(uint8_t code);
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
+/* As f32_to_f16, but what is beyond its largest, 65504, becomes that with its sign: what a KV cache keeps. */
+static inline uint16_t f32_to_f16_saturated(float f)
+{
+    return f32_to_f16(f > 65504.0f ? 65504.0f : f < -65504.0f ? -65504.0f : f);
+}
 #endif

@@ -433,11 +433,13 @@ done:
     return st;
 }
 
-/* What the instance's format keeps of a state's values. */
+/* What the instance's format keeps of a state's values; f32 is taken as exact. */
 static void keep(const Reference *r, double *values, size_t n)
 {
     for (size_t i = 0; r->in->kv_format == DT_BF16 && i < n; i++)
         values[i] = (double)bf16_to_f32(f32_to_bf16((float)values[i]));
+    for (size_t i = 0; r->in->kv_format == DT_F16 && i < n; i++)
+        values[i] = (double)f16_to_f32(f32_to_f16_saturated((float)values[i]));
 }
 
 /* The latent and the key's rope part of each row, side by side. */

@@ -60,6 +60,13 @@ static void f16__the_far_ends_become_infinity_and_zero(void **state)
     assert_int_equal(f32_to_f16(1e30f), 0x7c00);
     assert_int_equal(f32_to_f16(-INFINITY), 0xfc00);
     assert_int_equal(f32_to_f16(1e-30f), 0x0000);
+    assert_int_equal(f32_to_f16_saturated(65504.0f), 0x7bff);
+    assert_int_equal(f32_to_f16_saturated(65520.0f), 0x7bff);
+    assert_int_equal(f32_to_f16_saturated(INFINITY), 0x7bff);
+    assert_int_equal(f32_to_f16_saturated(-1e30f), 0xfbff);
+    assert_int_equal(f32_to_f16_saturated(nanf("")) & 0x7e00, 0x7e00);
+    assert_int_equal(f32_to_f16_saturated(-0.0f), 0x8000);
+    assert_int_equal(f32_to_f16_saturated(1.0f), 0x3c00);
     assert_int_equal(f32_to_f16(-1e-45f), 0x8000);
     assert_int_equal(f32_to_f16(0x1p-25f), 0x0000);
 }

@@ -710,7 +710,20 @@ static void pool_put(const PointCase *c, uint8_t *pool, size_t at, float x)
     if (c->state.format == DT_F32)
         memcpy(pool + 4 * at, &x, 4);
     else
-        memcpy(pool + 2 * at, &(uint16_t){f32_to_bf16(x)}, 2);
+        memcpy(pool + 2 * at, &(uint16_t){c->state.format == DT_F16 ? f32_to_f16_saturated(x) : f32_to_bf16(x)}, 2);
+}
+
+/* What the pool keeps of x. */
+static double pool_keeps(const PointCase *c, float x)
+{
+    switch (c->state.format) {
+    case DT_F16:
+        return (double)f16_to_f32(f32_to_f16_saturated(x));
+    case DT_BF16:
+        return (double)bf16_to_f32(f32_to_bf16(x));
+    default:
+        return (double)x;
+    }
 }
 
 static void pool_put_row(const PointCase *c, uint8_t *pool, int part, int32_t slot, const double *row)
@@ -765,8 +778,7 @@ static void case_latents(PointCase *c, DType format)
                 int32_t slot = c->table[q * c->max_blocks + (uint32_t)p / 16] * 16 + p % 16;
                 float x = (float)case_random();
                 pool_put(c, c->pool[0], (size_t)slot * width + i, x);
-                c->kv[0][((size_t)q * tokens + (size_t)p) * width + i] =
-                    (double)(format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+                c->kv[0][((size_t)q * tokens + (size_t)p) * width + i] = pool_keeps(c, x);
             }
     }
     memcpy(c->expected_pool[0], c->pool[0], c->pool_bytes);
@@ -786,7 +798,7 @@ static void case_state(PointCase *c)
         return;
     assert_true(rule_slot_name(c->rule, at, "state", name, sizeof name));
     c->state = (InstanceState){.name = "kv", .format = family_format(c->rule->family, name), .n_parts = 2};
-    assert_true(c->state.format == DT_F32 || c->state.format == DT_BF16);
+    assert_true(c->state.format == DT_F32 || c->state.format == DT_F16 || c->state.format == DT_BF16);
     c->block.n_states = 1;
     OpKind kind = c->nodes[at].op->kind;
     if (kind == OP_CONV1D_UPDATE || kind == OP_GDN_RECURRENCE || kind == OP_SSM_UPDATE) {
@@ -810,7 +822,7 @@ static void case_state(PointCase *c)
                 double *row = c->kv[part] + ((size_t)q * tokens + (size_t)p) * width;
                 for (uint32_t i = 0; i < width; i++) {
                     float x = (float)case_random();
-                    row[i] = (double)(c->state.format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+                    row[i] = pool_keeps(c, x);
                 }
                 pool_put_row(c, c->pool[part], part, c->table[q * c->max_blocks + (uint32_t)p / 16] * 16 + p % 16, row);
             }
@@ -936,7 +948,7 @@ static void reference_kv_write(PointCase *c, const InstanceNode *n, uint32_t r)
         pool_put_row(c, c->expected_pool[part], part, c->slots[r], case_at(c, n->in[part], r));
         for (uint32_t i = 0; i < width; i++) {
             float x = (float)case_at(c, n->in[part], r)[i];
-            kept[i] = (double)(c->state.format == DT_F32 ? x : bf16_to_f32(f32_to_bf16(x)));
+            kept[i] = pool_keeps(c, x);
         }
     }
 }

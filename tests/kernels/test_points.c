@@ -601,6 +601,37 @@ static void points__agree_with_the_reference(void **state)
     each_point(RUN_BACKEND, check_reference);
 }
 
+/* Values at and beyond the ends of what the pools' formats hold: f16 stops at 65504, below 2^-14 its steps no longer shrink. */
+static void check_extremes(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
+{
+    static const float values[] = {65504.0f, 65519.0f, 65520.0f, 1e30f,  INFINITY, NAN,
+                                   6.1e-5f,  5.9e-8f,  2.9e-8f,  1e-10f, 0.0f,     1.00048828125f};
+    Memory m;
+
+    if (v->rule.n_nodes > 1 || !c->writes_kv || c->state.kind != STATE_PAGED)
+        return;
+    for (uint32_t i = 0; i < match->n_vars; i++)
+        for (uint32_t r = 0; c->input[i] && r < c->shape->rows; r++)
+            for (uint32_t e = 0; e < c->edges[i].width; e++) {
+                float x = values[(e + r) % (sizeof values / sizeof values[0])];
+                x = e % 2 ? x : -x;
+                case_at(c, i, r)[e] = (double)x;
+                memcpy(c->input[i] + r * case_row_bytes(c, i) + e * sizeof x, &x, sizeof x);
+            }
+    run_fresh(v, c, opt, match, NULL, &m);
+    case_reference(c);
+    for (int part = 0; part < (int)c->state.n_parts; part++)
+        if (memcmp(m.pool[part], c->expected_pool[part], c->pool_bytes) != 0)
+            fail_msg("%s: part %d of the pool does not saturate, round or keep NaN as it should", where(v, c), part);
+    memory_free(&m);
+}
+
+static void points__saturate_and_keep_nan_in_pools(void **state)
+{
+    (void)state;
+    each_point(RUN_BACKEND, check_extremes);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
 static void check_bounds(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
@@ -858,6 +889,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes__that_cannot_run_here_are_named),
         cmocka_unit_test(points__agree_with_the_reference),
+        cmocka_unit_test(points__saturate_and_keep_nan_in_pools),
         cmocka_unit_test(points__write_their_outputs_and_nothing_else),
         cmocka_unit_test(points__do_not_care_for_the_order_of_blocks),
         cmocka_unit_test(points__may_write_over_the_inputs_they_name),

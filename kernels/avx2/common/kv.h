@@ -1,7 +1,7 @@
-/* kv.h - the paged KV pools of one layer. A physical block holds 16 tokens; KV_FORMAT 0: f32, 1: bf16.
+/* kv.h - the paged KV pools of one layer. A physical block holds 16 tokens; KV_FORMAT 0: f32, 1: bf16, 2: f16.
  *   K  [block][n_kv_heads][head_dim][16]     transposed, so that one register holds one element of 16 tokens' keys
  *   V  [block][n_kv_heads][16][head_dim]
- * A slot is block * 16 + offset. */
+ * A slot is block * 16 + offset. What f16 cannot hold is stored as its largest, 65504; NaN stays NaN. */
 #ifndef METRALE_KV_H
 #define METRALE_KV_H
 #include "simd.h"
@@ -23,6 +23,20 @@ static inline float kv_scalar(kv_t h)
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
+}
+#elif KV_FORMAT == 2
+typedef uint16_t kv_t;
+static inline v16 kv_load(const kv_t *p)
+{
+    return v_load_f16(p);
+}
+static inline void kv_store(kv_t *p, v16 a)
+{
+    v_store_f16(p, v_min(v_set1(65504.0f), v_max(v_set1(-65504.0f), a))); /* of a NaN, max and min give the second */
+}
+static inline float kv_scalar(kv_t h)
+{
+    return _cvtsh_ss(h);
 }
 #else
 typedef float kv_t;

@@ -4,7 +4,7 @@
  *   mla_attention  y[r][h] = V_h (softmax(scale (K_h^T q_nope + q_rope) . C) C), C the latents of positions 0 .. pos
  *     y        [rows][n_heads][v_dim] f32;  q_nope [rows][n_heads][nope], q_rope [rows][n_heads][rope]
  *     kv_b     rows as stored: of each head K_h [nope][latent], then V_h [v_dim][latent]
- *     pool     [block][16][latent + rope], KV_FORMAT 0: f32, 1: bf16
+ *     pool     [block][16][latent + rope], in the format of kv.h
  *     positions, row_seq [rows]; table [seqs][max_blocks] physical blocks
  *     grid     (rows, ceil(n_heads, 4)): four heads share a pass over the latents
  *     smem     4 * 4 * (2 * latent + 16)

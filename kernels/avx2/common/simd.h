@@ -120,6 +120,11 @@ static inline void v_store_bf16(uint16_t *p, v16 a)
     _mm_storeu_si128((__m128i *)p, v_half_to_bf16(a.lo));
     _mm_storeu_si128((__m128i *)(p + 8), v_half_to_bf16(a.hi));
 }
+static inline void v_store_f16(uint16_t *p, v16 a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
 
 /* a * 2^n for results in the normal range, by adding n to the exponent */
 static inline v16 v_scale2(v16 a, n16 n)

@@ -89,6 +89,10 @@ static inline void v_store_bf16(uint16_t *p, v16 a)
     u = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(lsb, _mm512_set1_epi32(0x7fff))), 16);
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(u));
 }
+static inline void v_store_f16(uint16_t *p, v16 a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
 
 static inline v16 v_scale2(v16 a, n16 n)
 {
