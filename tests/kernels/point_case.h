@@ -487,10 +487,10 @@ static void case_decode(DType f, const uint8_t *bytes, uint32_t width, double *v
             int32_t id;
             memcpy(&id, bytes + 4 * i, 4);
             values[i] = id;
-        } else if (f == DT_BF16) {
+        } else if (f == DT_BF16 || f == DT_F16) {
             uint16_t h;
             memcpy(&h, bytes + 2 * i, 2);
-            values[i] = (double)bf16_to_f32(h);
+            values[i] = (double)(f == DT_F16 ? f16_to_f32(h) : bf16_to_f32(h));
         } else {
             const uint8_t *block = bytes + i / 32 * 40;
             memcpy(&x, block + 32, 4);
