@@ -42,11 +42,11 @@ pack() {
     mkdir -p "$stage/bin" "$stage/lib" "$stage/libc" "$stage/configs" "$dist"
     for p in $programs; do
         strip -o "$stage/bin/$p" "$build/$p"
-        # The C library and its loader lie apart: they are for a machine whose own is older.
+        # The compiler's libraries and the loader lie apart: they are for a machine whose own are older.
         ldd "$build/$p" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*ld-[^ ]*\) .*/\1/p'
     done | sort -u | while read -r lib; do
         case $(basename "$lib") in
-        libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | ld-*) cp -L "$lib" "$stage/libc/" ;;
+        libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libstdc++.so* | libgcc_s.so* | ld-*) cp -L "$lib" "$stage/libc/" ;;
         *) cp -L "$lib" "$stage/lib/" ;;
         esac
     done
