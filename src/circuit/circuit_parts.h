@@ -245,8 +245,10 @@ typedef struct ExpandInput {
     const CircuitKind *kind;
     const ConfigValues *config;
     const InstanceWeight *weights;
+    const InstanceBinding *bindings; /* of the weights; read for what quantisers say */
     uint32_t n_weights;
     DType kv_format;
+    bool act_quant;    /* linears round their inputs as the configuration asks */
     const char *file;  /* the checkpoint's, for messages */
     uint32_t in_width; /* of the edge that comes in */
 } ExpandInput;
@@ -256,6 +258,7 @@ Scope kind_scope(const Circuit *c, const CircuitKind *kind, const CircuitBlock *
 /* Whether a node is there. */
 Status node_active(const CircuitNode *n, const Scope *scope, const char *file, bool *active, Err *err);
 
+bool input_equal(const QuantInput *a, const QuantInput *b);
 /* Equal structure, formats and parameters (parameters as f32, which is what kernels get). */
 bool block_equal(const InstanceBlock *a, const InstanceBlock *b);
 #endif

@@ -179,6 +179,48 @@ static Status check_parts(const Build *b, const InstanceBinding *bind, const Ins
     return ST_OK;
 }
 
+/* The static scales of a weight's inputs, one for each expert, as a vector slot "NAME.input" behind it. quant_check has
+ * seen their shapes. */
+static Status bind_inputs(Build *b)
+{
+    const InstanceWeight *of = &b->weights[b->n_weights - 1];
+    const InstanceBinding *from = &b->bindings[b->n_weights - 1];
+    const uint32_t n = from->tensors ? of->experts : 1;
+    const char **names = ARENA_ARRAY(b->arena, const char *, n);
+    InstanceWeight *w = &b->weights[b->n_weights];
+
+    *w = (InstanceWeight){.name = arena_printf(b->arena, "%s.input", of->name),
+                          .n = 1,
+                          .k = of->experts ? of->experts : 1,
+                          .experts = of->experts,
+                          .vector = true,
+                          .stored = DT_F32};
+    if (w->name == NULL || names == NULL)
+        return build_nomem(b);
+    for (uint32_t e = 0; e < n; e++) {
+        TensorDesc got = {.dtype = DT_F32};
+
+        names[e] = arena_printf(b->arena, "%s%s", from->tensors ? from->tensors[e] : from->tensor,
+                                from->quant->sides[SIDE_INPUT]);
+        if (names[e] == NULL)
+            return build_nomem(b);
+        if (b->src->find != NULL && !b->src->find(b->src->ctx, names[e], &got))
+            return err_set(b->err, ST_NOTFOUND,
+                           "%s: tensor %s is missing; the configuration says that inputs have one "
+                           "static scale",
+                           b->src->name, names[e]);
+        if (!is_float(got.dtype) || (e > 0 && got.dtype != w->stored))
+            return err_set(b->err, ST_UNSUPPORTED,
+                           "%s: tensor %s is stored as %s; scales of inputs are f32, f16 or "
+                           "bf16, of all experts alike",
+                           b->src->name, names[e], dtype_name(got.dtype));
+        w->stored = got.dtype;
+    }
+    b->bindings[b->n_weights++] =
+        (InstanceBinding){.tensor = names[0], .tensors = from->tensors ? names : NULL, .step = 1, .flat = true};
+    return ST_OK;
+}
+
 /* A quantised weight: each expert's tensors, or all of them in one. */
 static Status check_quant(const Build *b, const InstanceBinding *bind, InstanceWeight *w)
 {
@@ -318,6 +360,10 @@ static Status bind_slot(Build *b, WeightPart part, uint32_t layer, Scope *scope,
         : bind->quant != NULL ? check_quant(b, bind, w)
                               : check_tensor(b, slot, bind, w));
     b->n_weights++;
+    if (bind->quant != NULL)
+        w->input = bind->quant->input;
+    if (b->src->act_quant && w->input.scaled)
+        TRY(bind_inputs(b));
 done:
     return st;
 }
@@ -376,7 +422,9 @@ static Status expand(Build *b, const CircuitKind *kind, uint32_t in_width, Insta
                      .config = &b->config,
                      .weights = weights,
                      .n_weights = b->n_weights,
+                     .bindings = b->bindings,
                      .kv_format = b->src->kv_format,
+                     .act_quant = b->src->act_quant,
                      .file = b->src->name,
                      .in_width = in_width};
 
@@ -402,7 +450,8 @@ static bool same_weights(const Build *b, const Variant *v, const CircuitKind *ki
     if (v->kind != kind || v->n_weights != b->n_weights)
         return false;
     for (uint32_t i = 0; i < b->n_weights; i++)
-        if (strcmp(v->weights[i].name, b->weights[i].name) != 0 || v->weights[i].stored != b->weights[i].stored)
+        if (strcmp(v->weights[i].name, b->weights[i].name) != 0 || v->weights[i].stored != b->weights[i].stored ||
+            !input_equal(&v->weights[i].input, &b->weights[i].input))
             return false;
     return true;
 }
@@ -581,6 +630,7 @@ static Status build_values(Build *b)
                        storage->text);
     b->in->n_layers = (uint32_t)layers->i;
     b->in->kv_format = b->src->kv_format;
+    b->in->act_quant = b->src->act_quant;
     b->in->bos_id = b->config.bos_id;
     b->in->n_eos = b->config.n_eos;
     memcpy(b->in->eos_ids, b->config.eos_ids, sizeof b->in->eos_ids);
@@ -614,8 +664,9 @@ static Status build_scratch(Build *b)
         more = count_slots(&b->circuit->kinds[i]);
         n = more > n ? more : n;
     }
-    b->weights = calloc(n + 1, sizeof *b->weights);
-    b->bindings = calloc(n + 1, sizeof *b->bindings);
+    n = 2 * n + 1; /* each may have scales of its inputs */
+    b->weights = calloc(n, sizeof *b->weights);
+    b->bindings = calloc(n, sizeof *b->bindings);
     return b->weights != NULL && b->bindings != NULL ? ST_OK : build_nomem(b);
 }
 

@@ -36,7 +36,10 @@ typedef struct InstanceSource {
     const char *(*tensor_at)(void *ctx, size_t i);
     void *ctx;
     DType kv_format; /* DT_F16, DT_BF16 or DT_F32 */
-    DType fallback;  /* read only when find is NULL; DT_NONE: matrices too are as the config says */
+    /* Linears round their inputs as the configuration asks: act_quant nodes in front of them. Otherwise inputs stay as they
+     * are, which is what the checkpoint's own values mean at their best. */
+    bool act_quant;
+    DType fallback; /* read only when find is NULL; DT_NONE: matrices too are as the config says */
 } InstanceSource;
 
 typedef struct InstanceEdge {
@@ -63,6 +66,7 @@ typedef struct InstanceWeight {
     uint32_t experts; /* 0: one matrix or vector; else n (of a vector k) is over all experts, expert by expert */
     bool vector;
     DType stored;
+    QuantInput input; /* what the configuration asks of a linear's inputs, whether the circuit does it or not */
 } InstanceWeight;
 
 typedef struct InstanceStatePart {
@@ -162,6 +166,7 @@ typedef struct Instance {
     uint32_t n_unread;
     uint32_t n_states; /* over all layers */
     DType kv_format;
+    bool act_quant; /* InstanceSource.act_quant */
     /* What the config says and the engine needs; -1 / 0 when it does not say. */
     int64_t bos_id;
     int64_t eos_ids[8];

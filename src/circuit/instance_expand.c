@@ -5,6 +5,7 @@
  * bound again becomes a new edge ("x", "x.1", ...). Widths flow forward: each op says what its inputs must be and what
  * its outputs are, so that a wrong shape in a block file is found at the node that it breaks. */
 #include "circuit/circuit_parts.h"
+#include "circuit/quant_config.h"
 #include <math.h>
 #include <string.h>
 
@@ -298,11 +299,11 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
     uint64_t heads, kv_heads, head_dim;
     Status st = ST_OK;
 
-    for (uint32_t i = 0; i < n->op->n_in; i++)
+    for (uint32_t i = 0; i < o->op->n_in; i++)
         in[i] = edge_of(x, o->in[i])->width;
-    for (uint32_t i = 0; i < n->op->n_weights; i++)
+    for (uint32_t i = 0; i < o->op->n_weights; i++)
         w[i] = o->weight[i] >= 0 ? &x->in->weights[o->weight[i]] : NULL;
-    switch (n->op->kind) {
+    switch (o->op->kind) {
     case OP_EMBED:
         out[0] = (uint32_t)w[0]->k;
         break;
@@ -330,7 +331,20 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
             TRY(want(x, n, "its bias", w[1]->k, w[0]->n));
         break;
     case OP_ACT_QUANT:
-        out[0] = (uint32_t)in[0];
+    case OP_EXPERT_ACT_QUANT:
+        if (int_param(o, "to") == ACT_NARROW || int_param(o, "span") == 0 || int_param(o, "row") == 0)
+            return bad_node(x, n, "a format other than narrow, a span and a row must be given");
+        if (o->op->kind == OP_ACT_QUANT) {
+            TRY(want_groups(x, n, "its input", in[0], int_param(o, "row")));
+            out[0] = (uint32_t)in[0];
+            break;
+        }
+        if (in[0] != int_param(o, "row"))
+            TRY(want(x, n, "its first input, with a part for each expert of a row,", in[0],
+                     in[1] * int_param(o, "row")));
+        if (in[1] * int_param(o, "row") > INT32_MAX)
+            return bad_node(x, n, "the inputs of a row's experts are more than 2147483647 elements");
+        out[0] = (uint32_t)(in[1] * int_param(o, "row"));
         break;
     case OP_ROPE:
         head_dim = int_param(o, "head_dim");
@@ -459,9 +473,64 @@ static void set_weights(const Expand *x, const CircuitNode *n, InstanceNode *out
     }
 }
 
+/* Do two act_quant nodes make the same of the same value? */
+static bool same_quant(const InstanceNode *a, const InstanceNode *b)
+{
+    bool same = a->op == b->op && a->in[0] == b->in[0] && a->weight[0] == b->weight[0];
+
+    for (uint32_t i = 0; same && i < a->op->n_params; i++)
+        same = a->param[i] == b->param[i];
+    return same;
+}
+
+/* The act_quant node that a linear wants in front of it: its first input is then what that node makes. Linears that
+ * read one edge by the same rule share the node; static scales belong to one weight. */
+static Status quantize_input(Expand *x, const CircuitNode *n, InstanceNode *linear)
+{
+    const int32_t at = linear->weight[0];
+    const InstanceWeight *w = at >= 0 ? &x->in->weights[at] : NULL;
+    const bool multiplies = n->op->kind == OP_LINEAR || n->op->kind == OP_LM_HEAD || n->op->kind == OP_EXPERT_LINEAR;
+    InstanceNode q = {.role = "", .in = {linear->in[0], linear->in[1]}, .state = -1, .table = -1};
+    Str name = STR_INIT;
+    uint32_t widths[OP_MAX_OUT] = {0};
+    Status st = ST_OK;
+
+    if (!x->in->act_quant || !multiplies || w == NULL || w->input.to == ACT_NARROW)
+        return ST_OK;
+    q.op = op_def(w->experts && w->input.scaled ? OP_EXPERT_ACT_QUANT : OP_ACT_QUANT);
+    for (uint32_t i = 0; i < OP_MAX_WEIGHTS; i++)
+        q.weight[i] = -1;
+    if (w->input.scaled) /* instance_new put them behind the weight */
+        q.weight[0] = at + 1;
+    q.param[op_param(q.op, "to")] = w->input.to;
+    q.param[op_param(q.op, "span")] = w->input.span > 0 ? w->input.span : (double)w->k;
+    q.param[op_param(q.op, "row")] = (double)w->k;
+    q.param[op_param(q.op, "inverse")] = w->input.scaled && x->in->bindings[at].quant->global_divides;
+    for (uint32_t i = 0; i < x->n_nodes; i++)
+        if (same_quant(&x->nodes[i], &q)) {
+            linear->in[0] = x->nodes[i].out[0];
+            return ST_OK;
+        }
+    str_addf(&name, "%s:", edge_of(x, q.in[0])->name);
+    quant_input_say(&w->input, &name);
+    if (w->input.scaled)
+        str_addf(&name, ":%s", w->name);
+    q.id = str_ok(&name) ? arena_strdup(x->arena, str_c(&name)) : NULL;
+    str_release(&name);
+    if (q.id == NULL)
+        return err_set(x->err, ST_NOMEM, "%s: out of memory", x->in->file);
+    TRY(infer(x, n, &q, widths));
+    q.out[0] = x->n_edges;
+    x->edges[x->n_edges++] = (InstanceEdge){.name = q.id, .width = widths[0], .producer = (int32_t)x->n_nodes};
+    linear->in[0] = q.out[0];
+    x->nodes[x->n_nodes++] = q;
+done:
+    return st;
+}
+
 static Status expand_node(Expand *x, const CircuitNode *n)
 {
-    InstanceNode *out = &x->nodes[x->n_nodes];
+    InstanceNode node, *out = &node;
     uint32_t widths[OP_MAX_OUT] = {0};
     Status st = ST_OK;
 
@@ -481,10 +550,11 @@ static Status expand_node(Expand *x, const CircuitNode *n)
     set_weights(x, n, out);
     TRY(set_params(x, n, out));
     TRY(set_table(x, n, out));
+    TRY(quantize_input(x, n, out));
     TRY(infer(x, n, out, widths));
     for (uint32_t i = 0; i < n->op->n_out; i++)
         TRY(bind(x, n->out[i], widths[i], (int32_t)x->n_nodes, &out->out[i]));
-    x->n_nodes++;
+    x->nodes[x->n_nodes++] = node;
 done:
     return st;
 }
@@ -571,8 +641,8 @@ Status kind_expand(const ExpandInput *in, Arena *a, InstanceBlock *out, Err *err
         n_nodes += in->kind->blocks[i]->n_nodes;
         n_states += in->kind->blocks[i]->n_states;
     }
-    x.nodes = ARENA_ARRAY(a, InstanceNode, n_nodes);
-    x.edges = ARENA_ARRAY(a, InstanceEdge, n_nodes * OP_MAX_OUT + 1);
+    x.nodes = ARENA_ARRAY(a, InstanceNode, 2 * n_nodes); /* each may have its act_quant */
+    x.edges = ARENA_ARRAY(a, InstanceEdge, n_nodes * (OP_MAX_OUT + 1) + 1);
     x.bound = ARENA_ARRAY(a, Binding, n_nodes * OP_MAX_OUT + 1);
     x.states = ARENA_ARRAY(a, InstanceState, n_states);
     if (x.nodes == NULL || x.edges == NULL || x.bound == NULL || x.states == NULL)
@@ -624,6 +694,11 @@ static bool state_equal(const InstanceState *a, const InstanceState *b)
     return same;
 }
 
+bool input_equal(const QuantInput *a, const QuantInput *b)
+{
+    return a->to == b->to && a->span == b->span && a->scaled == b->scaled;
+}
+
 bool block_equal(const InstanceBlock *a, const InstanceBlock *b)
 {
     bool same = a->n_nodes == b->n_nodes && a->n_edges == b->n_edges && a->n_weights == b->n_weights &&
@@ -635,7 +710,8 @@ bool block_equal(const InstanceBlock *a, const InstanceBlock *b)
         same = a->edges[i].width == b->edges[i].width;
     for (uint32_t i = 0; same && i < a->n_weights; i++)
         same = a->weights[i].n == b->weights[i].n && a->weights[i].k == b->weights[i].k &&
-               a->weights[i].experts == b->weights[i].experts && a->weights[i].stored == b->weights[i].stored;
+               a->weights[i].experts == b->weights[i].experts && a->weights[i].stored == b->weights[i].stored &&
+               input_equal(&a->weights[i].input, &b->weights[i].input);
     for (uint32_t i = 0; same && i < a->n_states; i++)
         same = state_equal(&a->states[i], &b->states[i]);
     return same;

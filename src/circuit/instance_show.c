@@ -1,6 +1,7 @@
 /* instance_show.c - an instance as text for people and as JSON for tools. Each distinct layer once, then which layer is
  * which. */
 #include "circuit/plan.h"
+#include "circuit/quant_config.h"
 #include <string.h>
 
 static const char *const rope_kinds[] = {
@@ -45,6 +46,18 @@ static Size weight_size(const Instance *in)
     return s;
 }
 
+static bool asks_inputs(const Instance *in)
+{
+    bool asks = false;
+
+    for (uint32_t i = 0; i < in->n_blocks; i++)
+        for (uint32_t k = 0; k < in->blocks[i].n_weights; k++)
+            asks |= in->blocks[i].weights[k].input.to != ACT_NARROW;
+    for (uint32_t k = 0; k < in->head.n_weights; k++)
+        asks |= in->head.weights[k].input.to != ACT_NARROW;
+    return asks;
+}
+
 /* Of states of a kind: what one token takes, or one sequence. */
 static uint64_t state_bytes(const Instance *in, StateKind kind)
 {
@@ -73,6 +86,10 @@ static void show_shape(const InstanceWeight *w, Str *out)
     else
         str_addf(out, "[%llu, %llu] %s", (unsigned long long)(w->n / experts), (unsigned long long)w->k,
                  dtype_name(w->stored));
+    if (w->input.to != ACT_NARROW) {
+        str_adds(out, ", inputs ");
+        quant_input_say(&w->input, out);
+    }
 }
 
 static void show_param(const InstanceNode *n, uint32_t i, Str *out)
@@ -148,6 +165,10 @@ void instance_show(const Instance *in, Str *out)
         str_addf(out, "%s%s %lld", i ? ", " : "", in->dims[i].name, (long long)in->dims[i].value);
     str_addf(out, "\n  weights   %llu parameters, %llu bytes as stored\n", (unsigned long long)size.params,
              (unsigned long long)size.bytes);
+    if (asks_inputs(in))
+        str_addf(out, "  inputs    %s\n",
+                 in->act_quant ? "rounded as the configuration asks"
+                               : "as they are; the configuration asks for rounding (--act-quant config)");
     str_addf(out, "  kv        %s, %llu bytes a token\n", dtype_name(in->kv_format),
              (unsigned long long)state_bytes(in, STATE_PAGED));
     if (state_bytes(in, STATE_RECURRENT) > 0)
@@ -219,6 +240,17 @@ static json_t *json_node(const InstanceBlock *b, const InstanceNode *n)
     return o;
 }
 
+static json_t *json_input(const QuantInput *q)
+{
+    Str s = STR_INIT;
+    json_t *out;
+
+    quant_input_say(q, &s);
+    out = json_string(str_c(&s));
+    str_release(&s);
+    return out;
+}
+
 static json_t *json_block(const InstanceBlock *b)
 {
     json_t *o = json_object(), *nodes = json_array(), *edges = json_object(), *weights = json_object(),
@@ -239,6 +271,8 @@ static json_t *json_block(const InstanceBlock *b)
         json_array_append_new(shape, json_integer((json_int_t)(w->vector && w->experts ? w->k / w->experts : w->k)));
         put(one, "shape", shape);
         put(one, "format", json_string(dtype_name(w->stored)));
+        if (w->input.to != ACT_NARROW)
+            put(one, "inputs", json_input(&w->input));
         put(weights, w->name, one);
     }
     for (uint32_t i = 0; i < b->n_states; i++) {
@@ -317,6 +351,7 @@ json_t *instance_json(const Instance *in)
     put(o, "kv_format", json_string(dtype_name(in->kv_format)));
     put(o, "kv_bytes_per_token", json_integer((json_int_t)state_bytes(in, STATE_PAGED)));
     put(o, "state_bytes_per_sequence", json_integer((json_int_t)state_bytes(in, STATE_RECURRENT)));
+    put(o, "act_quant", json_string(!asks_inputs(in) ? "none" : in->act_quant ? "config" : "off"));
     put(o, "not_read", json_unread(in));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         json_array_append_new(ropes, json_rope(&in->ropes[i]));

@@ -24,12 +24,13 @@ static const QuantScheme FP8 = {.store = QUANT_FP8,
                                 .main = ".weight",
                                 .sides = {[SIDE_SCALE] = ".weight_scale", [SIDE_INPUT] = ".input_scale"},
                                 .also = {[SIDE_SCALE] = ".weight_scale_inv", [SIDE_INPUT] = ".activation_scale"}};
-static const QuantScheme INT8 = {.store = QUANT_INT8,
-                                 .bits = 8,
-                                 .group_rows = 1,
-                                 .name = "int8",
-                                 .main = ".weight",
-                                 .sides = {[SIDE_SCALE] = ".weight_scale", [SIDE_ZERO] = ".weight_zero_point"}};
+static const QuantScheme INT8 = {
+    .store = QUANT_INT8,
+    .bits = 8,
+    .group_rows = 1,
+    .name = "int8",
+    .main = ".weight",
+    .sides = {[SIDE_SCALE] = ".weight_scale", [SIDE_ZERO] = ".weight_zero_point", [SIDE_INPUT] = ".input_scale"}};
 static const QuantScheme NVFP4_MODELOPT = {
     .store = QUANT_NVFP4,
     .bits = 4,
@@ -55,6 +56,7 @@ static const QuantScheme PACKED = {.store = QUANT_PACKED,
                                    .sides = {[SIDE_SCALE] = ".weight_scale",
                                              [SIDE_ZERO] = ".weight_zero_point",
                                              [SIDE_ORDER] = ".weight_g_idx",
+                                             [SIDE_INPUT] = ".input_scale",
                                              [SIDE_SHAPE] = ".weight_shape"}};
 static const QuantScheme AWQ = {.store = QUANT_AWQ,
                                 .bits = 4,
@@ -118,6 +120,19 @@ DType quant_format(const QuantScheme *s, uint64_t k)
             return k <= UINT16_MAX ? span_format(s->group ? s->group : k, DT_W4P_128, DT_W4P_64, DT_W4P_32) : DT_NONE;
         return span_format(s->group, DT_W4_128, DT_W4_64, DT_W4_32);
     }
+}
+
+void quant_input_say(const QuantInput *q, Str *out)
+{
+    static const char *const names[] = {[ACT_NARROW] = "-", [ACT_E4M3] = "e4m3", [ACT_I8] = "i8", [ACT_E2M1] = "e2m1"};
+
+    str_adds(out, names[q->to]);
+    if (q->to == ACT_NARROW)
+        return;
+    if (q->span > 0)
+        str_addf(out, "/%u", q->span);
+    else
+        str_adds(out, q->scaled ? "/tensor" : "/token");
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
@@ -212,6 +227,13 @@ static Status add_rule(QuantReading *r, const QuantScheme *scheme, const char *c
     return ST_OK;
 }
 
+/* A quantisation of inputs that no op here does. Weights mean what they mean without it, so that only a reader who asks
+ * for it is refused; for all others inputs stay as they are. */
+static Status bad_input(const QuantReading *r, const char *key, const json_t *v, const char *wanted)
+{
+    return r->src->act_quant ? bad_key(r, key, v, wanted) : ST_OK;
+}
+
 /* ---- methods ------------------------------------------------------------------------------------------------------ */
 static Status read_fp8(QuantReading *r)
 {
@@ -219,7 +241,7 @@ static Status read_fp8(QuantReading *r)
                                         "weight_block_size", "scale_fmt",         "modules_to_not_convert",
                                         "dequantize",        "ignored_layers",    NULL};
     const json_t *size = json_object_get(r->block, "weight_block_size");
-    const char *fmt = text_of(r->block, "fmt");
+    const char *fmt = text_of(r->block, "fmt"), *scheme = text_of(r->block, "activation_scheme");
     QuantScheme s = FP8;
     Status st = ST_OK;
 
@@ -239,8 +261,16 @@ static Status read_fp8(QuantReading *r)
         s.also[SIDE_SCALE] = ".weight_scale";
     } else if (size != NULL && !json_is_null(size))
         return bad_key(r, "weight_block_size", size, "a list of two numbers");
-    if (strcmp(text_of(r->block, "activation_scheme"), "static") != 0)
+    s.input = (QuantInput){.to = ACT_E4M3, .span = s.group};
+    if (strcmp(scheme, "static") == 0)
+        s.input = (QuantInput){.to = ACT_E4M3, .scaled = true};
+    else
         drop_side(&s, SIDE_INPUT);
+    if (*scheme && strcmp(scheme, "static") != 0 && strcmp(scheme, "dynamic") != 0) {
+        s.input = (QuantInput){.to = ACT_NARROW};
+        TRY(bad_input(r, "activation_scheme", json_object_get(r->block, "activation_scheme"),
+                      "\"dynamic\" or \"static\""));
+    }
     TRY(read_modules(r, r->block, "modules_to_not_convert", &r->out->ignored, &r->out->n_ignored));
     if (r->out->n_ignored == 0)
         TRY(read_modules(r, r->block, "ignored_layers", &r->out->ignored, &r->out->n_ignored));
@@ -375,8 +405,12 @@ static Status modelopt_scheme(const QuantReading *r, const char *algo, const jso
         return err_set(r->err, ST_UNSUPPORTED,
                        "%s: quant_algo is \"%s\"; FP8, NVFP4 and MIXED_PRECISION of these are read", r->src->name,
                        algo);
-    if (json_is_true(json_object_get(inputs, "dynamic")))
+    s->input = s->store == QUANT_FP8 ? (QuantInput){.to = ACT_E4M3, .scaled = true}
+                                     : (QuantInput){.to = ACT_E2M1, .span = 16, .scaled = true};
+    if (json_is_true(json_object_get(inputs, "dynamic"))) {
         drop_side(s, SIDE_INPUT);
+        s->input.scaled = false;
+    }
     return ST_OK;
 }
 
@@ -476,6 +510,45 @@ done:
     return st;
 }
 
+/* What a group asks of its inputs; inputs NULL or null: nothing. */
+static Status compressed_input(const QuantReading *r, const json_t *inputs, QuantInput *out)
+{
+#define INPUTS "config_groups.*.input_activations."
+    const char *strategy = text_of(inputs, "strategy");
+    const json_t *dynamic = json_object_get(inputs, "dynamic"), *bits = json_object_get(inputs, "num_bits"),
+                 *size = json_object_get(inputs, "group_size");
+    const bool is_float = strcmp(text_of(inputs, "type"), "float") == 0;
+    QuantInput q = {.scaled = !json_is_true(dynamic)};
+
+    *out = (QuantInput){.to = ACT_NARROW};
+    if (!json_is_object(inputs))
+        return ST_OK;
+    if (json_integer_value(bits) == 8)
+        q.to = is_float ? ACT_E4M3 : ACT_I8;
+    else if (json_integer_value(bits) == 4 && is_float)
+        q.to = ACT_E2M1;
+    else
+        return bad_input(r, INPUTS "num_bits", bits, "8, or 4 of type float");
+    if (json_is_false(json_object_get(inputs, "symmetric")))
+        return bad_input(r, INPUTS "symmetric", json_object_get(inputs, "symmetric"), "true");
+    if (strcmp(strategy, "group") == 0 || strcmp(strategy, "tensor_group") == 0) {
+        if (!json_is_integer(size) || json_integer_value(size) < 1 || json_integer_value(size) > INT32_MAX)
+            return bad_input(r, INPUTS "group_size", size, "a positive integer");
+        q.span = (uint32_t)json_integer_value(size);
+        /* Static scales of spans are one for each; below one that is static for all ("local") they are not. */
+        if (q.to != ACT_E2M1 && q.scaled)
+            return bad_input(r, INPUTS "dynamic", dynamic, "true for groups of 8 bits");
+    } else if (strcmp(strategy, q.scaled ? "tensor" : "token") != 0) {
+        return bad_input(r, INPUTS "strategy", json_object_get(inputs, "strategy"),
+                         "token, group or tensor_group, or tensor of inputs that are not dynamic");
+    }
+    if (q.to == ACT_E2M1 && q.span != 16)
+        return bad_input(r, INPUTS "group_size", size, "16 for 4 bits");
+    *out = q;
+    return ST_OK;
+#undef INPUTS
+}
+
 static Status compressed_scheme(const QuantReading *r, const json_t *group, const char *format, QuantScheme *s)
 {
     static const char *const known[] = {"actorder",    "block_structure", "dynamic",  "group_size",      "observer",
@@ -520,6 +593,7 @@ static Status compressed_scheme(const QuantReading *r, const json_t *group, cons
     /* nvfp4: "local" is dynamic below a static global scale. */
     if (!json_is_object(inputs) || json_is_true(dynamic))
         drop_side(s, SIDE_INPUT);
+    TRY(compressed_input(r, inputs, &s->input));
 done:
     return st;
 }

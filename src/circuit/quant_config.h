@@ -7,6 +7,7 @@
 #include "circuit/instance.h"
 #include "core/arena.h"
 #include "core/quant.h"
+#include "core/str.h"
 
 /* The modules that targets name, in one scheme. */
 typedef struct QuantRule {
@@ -28,6 +29,8 @@ typedef struct QuantConfig {
 Status quant_config_read(const QuantConfig **out, const InstanceSource *src, Arena *a, Err *err);
 /* The scheme of a linear by its module's name; NULL: its own format. */
 const QuantScheme *quant_config_find(const QuantConfig *q, const char *module, bool experts);
+/* "e4m3/token", "e4m3/128", "e4m3/tensor" (one static scale), "e2m1/16"; "-" for nothing. */
+void quant_input_say(const QuantInput *q, Str *out);
 /* The format of the rows of a matrix [..][k]; DT_NONE: no format here has groups like these. */
 DType quant_format(const QuantScheme *s, uint64_t k);
 #endif

@@ -1,5 +1,8 @@
 /* quantize.c - puts act_quant nodes into a copy of a block, and gives every edge its format.
  *
+ * Two kinds of nodes have this op. What a checkpoint asks for is in the block already and is kept: it says what is
+ * computed. What this pass adds is narrow: it says how this class computes it.
+ *
  * A linear (also the head's and the experts') whose weight format is read by a family that wants its input narrower than the class's activations gets an
  * act_quant node in front of it; linears that read one edge in one format share the node. After this pass the format
  * of every edge is fixed, and matching only compares. */
@@ -61,12 +64,38 @@ static DType plain_format(const Lowering *l, const InstanceBlock *src, BlockRole
     return made_as(src, edge, l->fs->facts.activation);
 }
 
+static ActFormat act_format(const InstanceNode *node)
+{
+    return (ActFormat)node->param[op_param(node->op, "to")];
+}
+
+/* int8 codes under a scale for whole blocks of 32 are i8/32 as they are, when all that read them want that. */
+static bool made_narrow(const Lowering *l, const InstanceBlock *src, uint32_t edge)
+{
+    const int32_t at = src->edges[edge].producer;
+    const InstanceNode *maker = at >= 0 ? &src->nodes[at] : NULL;
+    uint64_t span, row;
+
+    if (maker == NULL || maker->op->kind != OP_ACT_QUANT || act_format(maker) != ACT_I8)
+        return false;
+    span = (uint64_t)maker->param[op_param(maker->op, "span")];
+    row = (uint64_t)maker->param[op_param(maker->op, "row")];
+    if (row % 32 != 0 || (span < row && span % 32 != 0))
+        return false;
+    for (uint32_t i = 0; i < src->n_nodes; i++)
+        for (uint32_t k = 0; k < src->nodes[i].op->n_in; k++)
+            if (src->nodes[i].in[k] == edge && (k > 0 || wanted_input(l, src, &src->nodes[i]) != DT_I8_32))
+                return false;
+    return true;
+}
+
 /* The edge that holds `edge` in `format`, when an earlier linear asked for it; -1 otherwise. */
 static int32_t quantized_edge(const InstanceBlock *b, const DType *formats, uint32_t n_nodes, uint32_t edge,
                               DType format)
 {
     for (uint32_t i = 0; i < n_nodes; i++)
-        if (b->nodes[i].op->kind == OP_ACT_QUANT && b->nodes[i].in[0] == edge && formats[b->nodes[i].out[0]] == format)
+        if (b->nodes[i].op->kind == OP_ACT_QUANT && act_format(&b->nodes[i]) == ACT_NARROW &&
+            b->nodes[i].in[0] == edge && formats[b->nodes[i].out[0]] == format)
             return (int32_t)b->nodes[i].out[0];
     return -1;
 }
@@ -112,7 +141,7 @@ Status quantize_block(LowerBlock *out, const Lowering *l, const InstanceBlock *s
     b->edges = edges;
     for (uint32_t e = 0; e < src->n_edges; e++) {
         edges[e] = src->edges[e];
-        out->formats[e] = plain_format(l, src, role, e);
+        out->formats[e] = made_narrow(l, src, e) ? DT_I8_32 : plain_format(l, src, role, e);
     }
     for (uint32_t i = 0; i < src->n_nodes; i++) {
         InstanceNode node = src->nodes[i];

@@ -1,5 +1,6 @@
 /* report_precision.c - in which precision a plan computes with each kind of weight. A kind is a slot's name with all
  * that is said of it: layers that keep it alike share a line. */
+#include "circuit/quant_config.h"
 #include "circuit/report_parts.h"
 #include <string.h>
 
@@ -20,7 +21,7 @@ static const PlanStep *step_of(const PlanBlock *b, const char *node)
 
 static json_t *same_kind(json_t *list, const json_t *kind)
 {
-    static const char *const keys[] = {"weight", "stored", "device", "layout", "activations", "accumulates"};
+    static const char *const keys[] = {"weight", "stored", "device", "layout", "asks", "activations", "accumulates"};
     size_t i;
     json_t *item;
 
@@ -49,13 +50,16 @@ static Status add_slot(json_t *list, const PlanBlock *b, const PlanWeight *weigh
     const PlanStep *step = step_of(b, node->id);
     uint64_t row = 0, device = 0;
     json_t *kind, *item;
+    Str asks = STR_INIT;
 
     if (step == NULL || !dtype_row_bytes(w->stored, w->k, &row) || !device_bytes(w, layout, &device))
         return err_set(err, ST_UNSUPPORTED, "weight %s of block %s has no place in the plan", w->name, b->name);
-    kind = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "weight", w->name, "op", node->op->name, "stored",
+    quant_input_say(&w->input, &asks);
+    kind = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "weight", w->name, "op", node->op->name, "stored",
                      dtype_name(w->stored), "device", w->vector ? "f32" : dtype_name(w->stored), "layout", layout,
-                     "activations", node->op->n_in ? dtype_name(b->formats[node->in[0]]) : "none", "accumulates",
-                     step->family->numerics);
+                     "asks", str_c(&asks), "activations", node->op->n_in ? dtype_name(b->formats[node->in[0]]) : "none",
+                     "accumulates", step->family->numerics);
+    str_release(&asks);
     if (kind == NULL)
         return no_memory(err);
     item = same_kind(list, kind);
@@ -102,9 +106,9 @@ Status report_precision(json_t **out, const Plan *p, ReportDeviceBytes device_by
     for (uint32_t i = 0; i < in->stem.n_weights; i++)
         for (uint32_t k = 0; k < in->head.n_weights; k++)
             tied |= strcmp(in->stem_bindings[i].tensor, in->head_bindings[k].tensor) == 0;
-    *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:O}", "model", in->source, "circuit", in->arch, "target",
+    *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:O}", "model", in->source, "circuit", in->arch, "target",
                      p->families->target->name, "activations", dtype_name(p->families->facts.activation), "kv",
-                     dtype_name(in->kv_format), "tied_head", tied, "weights", list);
+                     dtype_name(in->kv_format), "act_quant", in->act_quant, "tied_head", tied, "weights", list);
     if (*out == NULL)
         TRY(no_memory(err));
 done:
@@ -117,19 +121,20 @@ void report_precision_text(const json_t *r, Str *out)
     const json_t *item;
     size_t i;
 
-    str_addf(out, "%s (%s), target %s: activations %s, KV %s%s\n", report_text(r, "model"), report_text(r, "circuit"),
-             report_text(r, "target"), report_text(r, "activations"), report_text(r, "kv"),
+    str_addf(out, "%s (%s), target %s: activations %s%s, KV %s%s\n", report_text(r, "model"), report_text(r, "circuit"),
+             report_text(r, "target"), report_text(r, "activations"),
+             json_is_true(json_object_get(r, "act_quant")) ? " rounded as asked" : "", report_text(r, "kv"),
              json_is_true(json_object_get(r, "tied_head")) ? ", the head is the embedding" : "");
-    str_addf(out, "%-18s %5s %-8s %-12s %-11s %14s %14s  %s\n", "weight", "count", "stored", "device", "activations",
-             "stored B", "device B", "accumulates");
+    str_addf(out, "%-18s %5s %-8s %-12s %-11s %-12s %14s %14s  %s\n", "weight", "count", "stored", "device",
+             "activations", "asked", "stored B", "device B", "accumulates");
     json_array_foreach(json_object_get(r, "weights"), i, item)
     {
         Str device = STR_INIT;
         str_addf(&device, "%s %s", report_text(item, "device"), report_text(item, "layout"));
-        str_addf(out, "%-18s %5lld %-8s %-12s %-11s %14lld %14lld  %s\n", report_text(item, "weight"),
+        str_addf(out, "%-18s %5lld %-8s %-12s %-11s %-12s %14lld %14lld  %s\n", report_text(item, "weight"),
                  report_int(item, "count"), report_text(item, "stored"), str_c(&device),
-                 report_text(item, "activations"), report_int(item, "stored_bytes"), report_int(item, "device_bytes"),
-                 report_text(item, "accumulates"));
+                 report_text(item, "activations"), report_text(item, "asks"), report_int(item, "stored_bytes"),
+                 report_int(item, "device_bytes"), report_text(item, "accumulates"));
         str_release(&device);
     }
 }

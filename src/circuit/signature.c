@@ -44,6 +44,10 @@
     {                                                                                                                  \
         .name = (n), .experts = true                                                                                   \
     }
+#define EXPERT_VECTOR(n)                                                                                               \
+    {                                                                                                                  \
+        .name = (n), .vector = true, .experts = true                                                                   \
+    }
 #define OPTIONAL_EXPERT_VECTOR(n)                                                                                      \
     {                                                                                                                  \
         .name = (n), .vector = true, .optional = true, .experts = true                                                 \
@@ -66,6 +70,9 @@ static const char *const decay_forms[] = {"log", "value", NULL};
 
 /* Which value heads read a key head: the neighbours of an equal group, or every k_heads-th one (GGUF). */
 static const char *const head_shares[] = {"neighbours", "strided", NULL};
+
+/* ActFormat of core/quant.h. */
+static const char *const act_formats[] = {"narrow", "e4m3", "i8", "e2m1", NULL};
 
 static const OpDef ops[OP_COUNT] = {
     [OP_EMBED] = {.kind = OP_EMBED,
@@ -104,7 +111,17 @@ static const OpDef ops[OP_COUNT] = {
                    .n_out = 1,
                    .n_weights = 2,
                    .weights = {MATRIX("weight"), OPTIONAL_VECTOR("bias")}},
-    [OP_ACT_QUANT] = {.kind = OP_ACT_QUANT, .name = "act_quant", .n_in = 1, .n_out = 1},
+    /* Spans begin anew behind each `row` elements, which are the input of one matrix. core/quant.h has the rules;
+     * `narrow` has none but the format of its output. */
+    [OP_ACT_QUANT] = {.kind = OP_ACT_QUANT,
+                      .name = "act_quant",
+                      .n_in = 1,
+                      .n_out = 1,
+                      .n_weights = 1,
+                      .weights = {OPTIONAL_VECTOR("scale")},
+                      .n_params = 4,
+                      .params = {ENUM_OR("to", act_formats), INT_OR("span", 0), INT_OR("row", 0),
+                                 INT_OR("inverse", 0)}},
     [OP_SILU_MUL] = {.kind = OP_SILU_MUL, .name = "silu_mul", .n_in = 2, .n_out = 1},
     [OP_ROPE] = {.kind = OP_ROPE,
                  .name = "rope",
@@ -254,6 +271,15 @@ static const OpDef ops[OP_COUNT] = {
                           .params = {FLOAT("scale"), INT("n_heads"), INT("nope_dim"), INT("rope_dim"), INT("v_dim"),
                                      INT("latent_dim")},
                           .reads_state = true},
+    [OP_EXPERT_ACT_QUANT] = {.kind = OP_EXPERT_ACT_QUANT,
+                             .name = "expert_act_quant",
+                             .n_in = 2,
+                             .n_out = 1,
+                             .n_weights = 1,
+                             .weights = {EXPERT_VECTOR("scale")},
+                             .n_params = 4,
+                             .params = {ENUM_OR("to", act_formats), INT_OR("span", 0), INT_OR("row", 0),
+                                        INT_OR("inverse", 0)}},
 };
 
 const OpDef *op_def(OpKind kind)

@@ -13,7 +13,7 @@ typedef enum {
     OP_QK_NORM,          /* rms_norm over each group of `group` elements; weight has `group` elements */
     OP_RESIDUAL_ADD,     /* y = in0 + scale * in1 */
     OP_LINEAR,           /* y[n] = weight[n][k] . x[k] + bias[n] */
-    OP_ACT_QUANT,        /* the same values in a narrower format; put in by lowering */
+    OP_ACT_QUANT,        /* the same values in a narrower format: as a class takes them, or as the checkpoint asks */
     OP_SILU_MUL,         /* y = silu(in0) * in1 */
     OP_ROPE,             /* rotates q and k by position; table of cos, sin               (Su et al. 2021) */
     OP_KV_WRITE,         /* state[slot(row)] = k, v */
@@ -32,10 +32,11 @@ typedef enum {
     OP_GATED_RMS_NORM,   /* rms_norm over each group, times silu(in1): behind the norm or in front of it */
     OP_CONV1D_UPDATE, /* y = silu(bias + the last `taps` rows of in0 by weight, channel by channel); keeps those rows */
     OP_GDN_GATES,     /* in0 a, in1 b -> each head's decay e^(-e^a_log softplus(a + dt_bias)), then its sigmoid(b) */
-    OP_GDN_RECURRENCE, /* gated delta rule on q, k, v, gates: one matrix a head            (Yang et al. 2024) */
-    OP_SSM_UPDATE,     /* selective state space on x | B | C and dt, one decay a head     (Dao, Gu 2024) */
-    OP_LATENT_WRITE,   /* state[slot(row)] = latent, key's rope part: one vector for all heads */
-    OP_MLA_ATTENTION,  /* attention over the latents: keys and values are kv_b's halves of them (DeepSeek-AI 2024) */
+    OP_GDN_RECURRENCE,   /* gated delta rule on q, k, v, gates: one matrix a head            (Yang et al. 2024) */
+    OP_SSM_UPDATE,       /* selective state space on x | B | C and dt, one decay a head     (Dao, Gu 2024) */
+    OP_LATENT_WRITE,     /* state[slot(row)] = latent, key's rope part: one vector for all heads */
+    OP_MLA_ATTENTION,    /* attention over the latents: keys and values are kv_b's halves of them (DeepSeek-AI 2024) */
+    OP_EXPERT_ACT_QUANT, /* act_quant for each of a row's experts, by its scale: in0 x, in1 ids -> [k][row] */
     OP_COUNT
 } OpKind;
 

@@ -167,7 +167,7 @@ int cmd_score(int argc, char **argv)
 
     LoadOptions lo = {.level = a.reference ? LOAD_STORE : LOAD_MODEL,
                       .quiet = true,
-                      .exact_kv = a.reference,
+                      .exact = a.reference,
                       .max_outs = 128,
                       .max_seqs = 1};
     TRY(loaded_open(&l, a.model, &a.levers, &lo, &err));

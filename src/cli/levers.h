@@ -16,6 +16,8 @@
     X(HARDWARE, "hardware", TEXT, "", 0, 0, "", "hardware class to run on; the best this machine can run when empty")  \
     X(THREADS, "threads", INT, "0", 0, 1024, "", "CPU workers; 0: one for each CPU of the process")                    \
     X(KV_DTYPE, "kv_dtype", CHOICE, "bf16", 0, 0, "f16|bf16|f32", "format of the KV cache")                            \
+    X(ACT_QUANT, "act_quant", CHOICE, "off", 0, 0, "off|config",                                                       \
+      "inputs of linears: as they are, or rounded as the checkpoint's quantization asks (fp8, int8, nvfp4)")           \
     X(KV_TOKENS, "kv_tokens", INT, "16384", 16, 1 << 30, "",                                                           \
       "tokens that the KV cache holds for all sequences together")                                                     \
     X(MAX_LEN, "max_len", INT, "0", 0, 1 << 24, "",                                                                    \

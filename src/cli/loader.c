@@ -123,7 +123,8 @@ static const char *tensor_name_at(void *ctx, size_t i)
     return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
 }
 
-Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, Err *err)
+Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, bool act_quant,
+                       Err *err)
 {
     bool tensors = store_count(store) > 0;
     InstanceSource src = {.name = store->path,
@@ -133,6 +134,7 @@ Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *s
                           .tensor_at = tensors ? tensor_name_at : NULL,
                           .ctx = store,
                           .kv_format = kv_format,
+                          .act_quant = act_quant,
                           .fallback = DT_NONE};
     return instance_new(out, lib, &src, err);
 }
@@ -339,6 +341,7 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
 {
     Status st = ST_OK;
     DType kv = DT_BF16;
+    bool act;
 
     *l = (Loaded){.preset = {.temperature = 1, .top_p = 1}};
     TRY(levers_environment(levers, environ, err));
@@ -350,8 +353,10 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
     if (opt->quiet && lever_origin(levers, LEVER_LOG_LEVEL) < FROM_VARIABLE)
         l->log.min = LOG_WARN;
     dtype_parse(lever_text(levers, LEVER_KV_DTYPE), &kv);
-    if (opt->exact_kv && lever_origin(levers, LEVER_KV_DTYPE) < FROM_VARIABLE)
+    if (opt->exact && lever_origin(levers, LEVER_KV_DTYPE) < FROM_VARIABLE)
         kv = DT_F32;
+    act = strcmp(lever_text(levers, LEVER_ACT_QUANT), "config") == 0 &&
+          (!opt->exact || lever_origin(levers, LEVER_ACT_QUANT) >= FROM_VARIABLE);
 
     TRY(model_path(model, &l->path, err));
     bool bare = str_ends(l->path, ".json") && opt->dummy;
@@ -365,7 +370,7 @@ Status loaded_open(Loaded *l, const char *model, Levers *levers, const LoadOptio
             store_free(l->store);
             l->store = dummy;
         }
-        TRY(loader_instance(&l->in, l->lib, l->store, kv, err));
+        TRY(loader_instance(&l->in, l->lib, l->store, kv, act, err));
     }
     if (opt->level == LOAD_TOKENIZER || opt->tokenizer || (opt->text_if_any && has_text(l)))
         TRY(open_text(l, err));

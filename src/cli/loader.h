@@ -44,7 +44,7 @@ typedef struct LoadOptions {
     bool tokenizer;    /* with LOAD_MODEL and LOAD_STORE: text, too */
     bool text_if_any;  /* the same, where the checkpoint has a tokenizer at all */
     bool quiet;        /* warnings and errors only, unless the lever says otherwise */
-    bool exact_kv;     /* KV in f32, unless the lever says otherwise */
+    bool exact;        /* KV in f32 and inputs as they are, unless the levers say otherwise */
     bool any_class;    /* --hardware may name a class that the binary has no kernels for; LOAD_CIRCUIT only */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */
@@ -65,5 +65,6 @@ Status loader_class(const char **out, const KernelRegistry *reg, const char *wan
 Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
                             Err *err);
 /* An instance of what `path` holds; store_open_config for a bare config. */
-Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, Err *err);
+Status loader_instance(Instance **out, const CircuitLibrary *lib, WeightStore *store, DType kv_format, bool act_quant,
+                       Err *err);
 #endif

@@ -97,3 +97,39 @@ float e2m1_to_f32(uint8_t code)
 
     return code & 8 ? -values[code & 7] : values[code & 7];
 }
+
+uint8_t f32_to_e4m3(float f)
+{
+    uint32_t u, sign, magnitude, exponent, code;
+
+    memcpy(&u, &f, sizeof u);
+    sign = u >> 24 & 0x80u;
+    magnitude = u & 0x7fffffffu;
+    exponent = magnitude >> 23;
+    if (magnitude > 0x7f800000u)
+        code = 0x7f;
+    else if (exponent >= 127 + 9) /* 512 and up */
+        code = 0x7e;
+    else if (exponent >= 127 - 6) /* normal: move the bias, drop 20 bits; what 464 and up becomes is no value */
+        code = shift_round(magnitude - ((127 - 7) << 23), 20);
+    else if (exponent >= 127 - 10) /* subnormal: the unit is 2^-9 */
+        code = shift_round((magnitude & 0x7fffffu) | 0x800000u, 127 - 6 - exponent + 20);
+    else
+        code = 0;
+    if (code > 0x7e && magnitude <= 0x7f800000u)
+        code = 0x7e;
+    return (uint8_t)(sign | code);
+}
+
+uint8_t f32_to_e2m1(float f)
+{
+    /* Halfway to the next code; an even code keeps its tie. */
+    static const float halves[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+    const uint8_t sign = f < 0 ? 8 : 0;
+    const float x = f < 0 ? -f : f;
+    uint8_t code = 0;
+
+    while (code < 7 && (x > halves[code] || (x == halves[code] && (code & 1) != 0)))
+        code++;
+    return sign | code;
+}

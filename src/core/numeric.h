@@ -25,6 +25,9 @@ float e4m3_to_f32(uint8_t b);
 /* OCP Microscaling 1.0: 2^(b - 127), 255 is NaN; E2M1: the low four bits, code 8 is -0. */
 float e8m0_to_f32(uint8_t b);
 float e2m1_to_f32(uint8_t code);
+/* The nearest value of the format, ties to even, saturated at the largest (448; 6). NaN stays NaN in e4m3. */
+uint8_t f32_to_e4m3(float f);
+uint8_t f32_to_e2m1(float f);
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 /* As f32_to_f16, but what is beyond its largest, 65504, becomes that with its sign: what a KV cache keeps. */

@@ -27,7 +27,7 @@ typedef enum {
     SIDE_ZERO,
     SIDE_ORDER, /* i32 [k]: the group of each input */
     SIDE_SHAPE, /* i64 [2]: n, k */
-    SIDE_INPUT, /* static scale of the inputs: read to be checked, since kernels here take inputs as they are */
+    SIDE_INPUT, /* static scale of the inputs: QuantInput */
     SIDE_NESTED_SCALE,
     SIDE_NESTED_MAP,
     SIDE_MAP,
@@ -35,13 +35,32 @@ typedef enum {
     QUANT_SIDES
 } QuantSide;
 
+/* What inputs are rounded to. Also the values of parameter `to` of the op act_quant. */
+typedef enum {
+    ACT_NARROW, /* not by the configuration: as the class's kernels take them */
+    ACT_E4M3,   /* largest 448 */
+    ACT_I8,     /* -127 .. 127 */
+    ACT_E2M1,   /* largest 6; scales of spans are e4m3 */
+} ActFormat;
+
+/* What the configuration asks of a matrix's inputs; all 0: nothing.
+ *   e4m3, i8   d = max|x| of the span / largest, or, scaled, the one static scale; x = d * round(x / d)
+ *   e2m1       s = e4m3(max|x| of the span / 6 / g), g the static scale;           x = s g * round(x / (s g))
+ * in f32, to nearest even, saturated. A span of zeros stays zeros. */
+typedef struct QuantInput {
+    ActFormat to;
+    uint32_t span; /* inputs that share a scale; 0: all of a row */
+    bool scaled;   /* SIDE_INPUT holds a scale, or with global_divides its reciprocal */
+} QuantInput;
+
 typedef struct QuantScheme {
     QuantStore store;
-    uint32_t bits;                  /* of a code */
-    uint32_t group;                 /* inputs that share a scale; 0: all of a row */
-    uint32_t group_rows;            /* rows that share it; 0: all of the matrix */
-    bool zero_less_one;             /* the stored zero point is one less than it is */
-    bool global_divides;            /* the value is divided by the global scale */
+    uint32_t bits;       /* of a code */
+    uint32_t group;      /* inputs that share a scale; 0: all of a row */
+    uint32_t group_rows; /* rows that share it; 0: all of the matrix */
+    bool zero_less_one;  /* the stored zero point is one less than it is */
+    bool global_divides; /* the value is divided by the global scale */
+    QuantInput input;
     const char *name;               /* for reports: "fp8 block 128x128" */
     const char *main;               /* suffixes of tensor names behind the module's name */
     const char *sides[QUANT_SIDES]; /* NULL: the scheme has none */

@@ -311,6 +311,35 @@ done:
     return st;
 }
 
+/* ids NULL: one scale for all rows; otherwise each row's experts have their own. */
+static Status run_act_quant(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
+                            uint32_t rows, const double *x, const double *ids, double *y, Err *err)
+{
+    Status st = ST_OK;
+    float *scale = NULL;
+    const InstanceWeight *w = n->weight[0] >= 0 ? &b->weights[n->weight[0]] : NULL;
+    uint32_t in = b->edges[n->in[0]].width, width = b->edges[n->out[0]].width;
+    uint32_t part = ids ? (uint32_t)node_param(n, "row") : width, parts = width / part;
+    RefActQuant q = {.to = (ActFormat)node_param(n, "to"),
+                     .span = (uint32_t)node_param(n, "span"),
+                     .row = (uint32_t)node_param(n, "row"),
+                     .scaled = w != NULL};
+
+    for (uint32_t e = 0; e < (w ? weight_experts(w) : 1); e++) {
+        TRY(node_vector(r, b, bind, n, "scale", e, &scale, err));
+        if (scale)
+            q.scale = node_param(n, "inverse") != 0 ? 1.0f / scale[0] : scale[0];
+        for (uint32_t p = 0; p < rows * parts; p++)
+            if (ids == NULL || ids[p] == e)
+                ref_act_quant(y + (size_t)p * part, x + (size_t)(p / parts) * in + (in == width ? p % parts * part : 0),
+                              part, &q);
+        free(scale);
+        scale = NULL;
+    }
+done:
+    return st;
+}
+
 static Status run_attention(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, const InstanceNode *n,
                             const KvArray *kv, uint32_t rows, const double *q, double *y, Err *err)
 {
@@ -576,7 +605,9 @@ static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBindi
         return ST_OK;
     case OP_MLA_ATTENTION:
         return run_mla(r, b, bind, n, kv, rows, x, x1, y, err);
-    case OP_ACT_QUANT: /* lowering puts it in; no instance holds it */
+    case OP_ACT_QUANT:
+    case OP_EXPERT_ACT_QUANT:
+        return run_act_quant(r, b, bind, n, rows, x, x1, y, err);
     case OP_COUNT:
         break;
     }

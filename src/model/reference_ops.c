@@ -1,5 +1,6 @@
 /* reference_ops.c - see reference_ops.h. Nothing here is fast, and nothing is clever. */
 #include "model/reference_ops.h"
+#include "core/numeric.h"
 #include <math.h>
 #include <string.h>
 
@@ -49,6 +50,36 @@ void ref_act_quant_i8(double *y, const double *x, uint32_t width)
         for (uint32_t i = 0; i < 32; i++)
             y[b + i] = (double)d * (double)nearbyintf((float)x[b + i] * inv);
     }
+}
+
+/* One span, n elements of one scale. */
+static void quant_span(double *y, const double *x, uint32_t n, const RefActQuant *q)
+{
+    const float largest = q->to == ACT_E4M3 ? 448.0f : q->to == ACT_I8 ? 127.0f : 6.0f;
+    float top = 0, d;
+
+    for (uint32_t i = 0; i < n; i++)
+        top = fmaxf(top, fabsf((float)x[i]));
+    if (q->to == ACT_E2M1) {
+        const float g = q->scaled ? q->scale : 1.0f;
+        d = e4m3_to_f32(f32_to_e4m3(top / largest / g)) * g;
+    } else {
+        d = q->scaled ? q->scale : top / largest;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const float z = d > 0 ? (float)x[i] / d : 0.0f;
+        const float code = q->to == ACT_E4M3 ? e4m3_to_f32(f32_to_e4m3(z))
+                           : q->to == ACT_I8 ? nearbyintf(fminf(fmaxf(z, -127.0f), 127.0f))
+                                             : e2m1_to_f32(f32_to_e2m1(z));
+        y[i] = (double)d * (double)code;
+    }
+}
+
+void ref_act_quant(double *y, const double *x, uint32_t width, const RefActQuant *q)
+{
+    for (uint32_t at = 0; at < width; at += q->row)
+        for (uint32_t i = 0; i < q->row; i += q->span)
+            quant_span(y + at + i, x + at + i, q->row - i < q->span ? q->row - i : q->span, q);
 }
 
 void ref_silu_mul(double *y, const double *g, const double *u, uint32_t width)

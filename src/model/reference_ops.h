@@ -4,6 +4,7 @@
  * Owns: nothing.   Thread: any. */
 #ifndef METRALE_MODEL_REFERENCE_OPS_H
 #define METRALE_MODEL_REFERENCE_OPS_H
+#include "core/quant.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +20,15 @@ void ref_residual_add(double *y, const double *a, const double *d, uint32_t widt
 double ref_dot(const double *x, const float *w, uint32_t k);
 /* What blocks of 32 in format i8/32 keep of x: d * round(x / d), d = max|x| / 127 in f32. width a multiple of 32; y may be x */
 void ref_act_quant_i8(double *y, const double *x, uint32_t width);
+/* What act_quant does with x as a checkpoint asks: rounded in f32 by the rules of QuantInput, each product exact. Spans
+ * begin anew behind each `row` elements. y may be x */
+typedef struct RefActQuant {
+    ActFormat to; /* but ACT_NARROW */
+    uint32_t span, row;
+    bool scaled;
+    float scale; /* when scaled: the static one, as a factor */
+} RefActQuant;
+void ref_act_quant(double *y, const double *x, uint32_t width, const RefActQuant *q);
 /* y = g / (1 + e^-g) * u */
 void ref_silu_mul(double *y, const double *g, const double *u, uint32_t width);
 /* y = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u */

@@ -136,6 +136,16 @@ static Status check_floats(const QuantReader *r, const Side *s, bool over_all, E
     return ST_OK;
 }
 
+/* Inputs are divided by their scale, and it is a largest value's: never negative. */
+static Status check_positive(const QuantReader *r, const Side *s, Err *err)
+{
+    for (uint64_t i = 0; s->tensor != NULL && i < s->n; i++)
+        if (side_float(s, i) < 0)
+            return err_set(err, ST_FORMAT, "%s: tensor %s holds %g at element %llu; a scale of inputs must be positive",
+                           r->store->path, s->tensor->name, (double)side_float(s, i), (unsigned long long)i);
+    return ST_OK;
+}
+
 static Status check_shape_side(const QuantReader *r, Err *err)
 {
     const Side *s = &r->side[SIDE_SHAPE];
@@ -196,6 +206,7 @@ static Status open_scales(QuantReader *r, Err *err)
     const bool over_all = r->scheme->group == 0 && r->scheme->group_rows == 0;
 
     TRY(check_floats(r, &r->side[SIDE_INPUT], true, err));
+    TRY(check_positive(r, &r->side[SIDE_INPUT], err));
     TRY(check_floats(r, &r->side[SIDE_GLOBAL], true, err));
     r->global = r->side[SIDE_GLOBAL].tensor ? side_float(&r->side[SIDE_GLOBAL], 0) : 1.0f;
     if (r->scheme->global_divides)

@@ -112,11 +112,89 @@ static void tree__the_default_model_has_one_distinct_layer_and_reads_each_weight
     circuit_library_free(lib);
 }
 
+/* The layer's act_quant nodes by the checkpoint, its steps by the class, and the format that `down` is given. */
+typedef struct Rounded {
+    uint32_t nodes, narrow, scales;
+    DType down;
+} Rounded;
+
+static Rounded rounded(const CircuitLibrary *lib, const FamilySet *fs, const char *quantization, bool act_quant)
+{
+    json_t *j = fixture_load("qwen3-8b");
+    const InstanceSource src = {.name = "config.json",
+                                .meta = json_object_get(j, "meta"),
+                                .kv_format = DT_BF16,
+                                .act_quant = act_quant,
+                                .fallback = DT_NONE};
+    Instance *in = NULL;
+    Rounded r = {0};
+    Err err;
+
+    json_object_set_new(json_object_get(j, "meta"), "quantization_config", json_literal(quantization));
+    if (instance_new(&in, lib, &src, &err) != ST_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(in->n_blocks, 1);
+    Plan *p = fix_lower(in, fs, fix_decode(1));
+    const InstanceBlock *own = &in->blocks[0], *b = p->blocks[0].source;
+    for (uint32_t i = 0; i < own->n_nodes; i++)
+        r.nodes += own->nodes[i].op->kind == OP_ACT_QUANT;
+    for (uint32_t i = 0; i < own->n_weights; i++)
+        r.scales += str_ends(own->weights[i].name, ".input");
+    for (uint32_t i = 0; i < b->n_nodes; i++) {
+        r.narrow += b->nodes[i].op->kind == OP_ACT_QUANT;
+        if (strcmp(b->nodes[i].id, "down") == 0)
+            r.down = p->blocks[0].formats[b->nodes[i].in[0]];
+    }
+    r.narrow -= r.nodes;
+    plan_free(p);
+    instance_free(in);
+    json_decref(j);
+    return r;
+}
+
+static void tree__inputs_are_rounded_where_the_configuration_asks_and_the_caller_wants_it(void **state)
+{
+    static const char fp8[] = "{'quant_method': 'fp8', 'weight_block_size': [128, 128]}",
+                      fp8_static[] = "{'quant_method': 'modelopt', 'quant_algo': 'FP8'}",
+                      int8[] = "{'quant_method': 'compressed-tensors', 'format': 'int-quantized', 'config_groups': "
+                               "{'group_0': {'targets': ['Linear'], 'weights': {'num_bits': 8, 'type': 'int', "
+                               "'strategy': 'channel'}, 'input_activations': {'num_bits': 8, 'type': 'int', "
+                               "'strategy': 'token', 'dynamic': true}}}}";
+    static Embedded e;
+    CircuitLibrary *lib = fixture_library();
+    Kernels *k = tree_class(&e);
+    FamilySet *fs = fix_load(k);
+    Rounded r = rounded(lib, fs, fp8, false);
+
+    (void)state;
+    assert_int_equal(r.nodes + r.narrow + r.scales, 0);
+    r = rounded(lib, fs, fp8, true); /* q, k and v share one, gate and up one */
+    assert_int_equal(r.nodes, 4);
+    assert_int_equal(r.narrow + r.scales, 0);
+    assert_int_equal(r.down, DT_F32);
+    r = rounded(lib, fs, fp8_static, true); /* each has a scale of its own */
+    assert_int_equal(r.nodes, 7);
+    assert_int_equal(r.scales, 7);
+    r = rounded(lib, fs, int8, false);
+    assert_int_equal(r.nodes, 0);
+    assert_int_equal(r.narrow, 4);
+    r = rounded(lib, fs, int8, true); /* codes reach the int8 kernels as they are, and are not rounded again */
+    assert_int_equal(r.nodes, 4);
+    assert_int_equal(r.narrow, 0);
+    assert_int_equal(r.down, DT_I8_32);
+    families_free(fs);
+    k->reg.files = k->files;
+    fix_kernels_free(k);
+    embedded_free(&e);
+    circuit_library_free(lib);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tree__every_checkpoint_is_planned_in_every_step_shape),
         cmocka_unit_test(tree__the_default_model_has_one_distinct_layer_and_reads_each_weight_once),
+        cmocka_unit_test(tree__inputs_are_rounded_where_the_configuration_asks_and_the_caller_wants_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static WeightStore *made(const CircuitLibrary *lib, const char *config, const ch
     snprintf(path, sizeof path, "%s/tests/data/dummy/%s.json", METRALE_SOURCE_DIR, config);
     if (file_read(path, 1 << 20, &text, &len, &err) != ST_OK || json_parse(text, len, path, &json, &err) != ST_OK ||
         dummy_model_new(&s, lib, json, path, format, &err) != ST_OK ||
-        loader_instance(&in, lib, s, DT_BF16, &err) != ST_OK)
+        loader_instance(&in, lib, s, DT_BF16, false, &err) != ST_OK)
         fail_msg("%s as %s: %s", config, format, err.msg);
     instance_free(in);
     json_decref(json);

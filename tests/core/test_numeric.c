@@ -100,6 +100,49 @@ static void bf16__all_values_round_trip_and_ties_go_to_even(void **state)
     }
 }
 
+/* Each value of the format, the middle to the next one, and its neighbours on both sides. */
+static void check_float8(uint32_t largest, float (*widen)(uint8_t), uint8_t (*narrow)(float), uint32_t sign)
+{
+    for (uint32_t code = 0; code <= largest; code++) {
+        float at = widen((uint8_t)code), next = code < largest ? widen((uint8_t)(code + 1)) : 0, mid = (at + next) / 2;
+
+        assert_int_equal(narrow(at), code);
+        assert_int_equal(narrow(-at), code > 0 || sign == 0x80 ? code | sign : code);
+        if (code == largest)
+            break;
+        uint32_t even = (code & 1) == 0 ? code : code + 1;
+        assert_int_equal(narrow(mid), even);
+        assert_int_equal(narrow(-mid), even ? even | sign : narrow(-0.0f));
+        assert_int_equal(narrow(nextafterf(mid, 0.0f)), code);
+        assert_int_equal(narrow(nextafterf(mid, INFINITY)), code + 1);
+    }
+    for (float f = widen((uint8_t)largest); f < 1e9f; f *= 1.01f) {
+        assert_int_equal(narrow(f), largest);
+        assert_int_equal(narrow(-f), largest | sign);
+    }
+    assert_int_equal(narrow(INFINITY), largest);
+    assert_int_equal(narrow(-INFINITY), largest | sign);
+}
+
+static uint8_t e2m1_unsigned_zero(float f)
+{
+    return f == 0 ? 0 : (f32_to_e2m1(f) & 7) == 0 ? 0 : f32_to_e2m1(f);
+}
+
+static void e4m3__rounds_to_nearest_even_and_saturates(void **state)
+{
+    (void)state;
+    check_float8(0x7e, e4m3_to_f32, f32_to_e4m3, 0x80);
+    assert_int_equal(f32_to_e4m3(NAN) & 0x7f, 0x7f);
+    assert_true(e4m3_to_f32(f32_to_e4m3(500.0f)) == 448.0f);
+}
+
+static void e2m1__rounds_to_nearest_even_and_saturates(void **state)
+{
+    (void)state;
+    check_float8(7, e2m1_to_f32, e2m1_unsigned_zero, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +151,8 @@ int main(void)
         cmocka_unit_test(f16__the_far_ends_become_infinity_and_zero),
         cmocka_unit_test(f16__a_nan_with_a_low_payload_stays_a_nan),
         cmocka_unit_test(bf16__all_values_round_trip_and_ties_go_to_even),
+        cmocka_unit_test(e4m3__rounds_to_nearest_even_and_saturates),
+        cmocka_unit_test(e2m1__rounds_to_nearest_even_and_saturates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,6 +250,11 @@ static void case_widths(PointCase *c)
             width[group_of(parent, n->in[1])] = s->n_heads;
             width[group_of(parent, n->out[0])] = s->n_heads * s->n;
             break;
+        case OP_EXPERT_ACT_QUANT:
+            width[in] = k * (s->extras ? s->n_heads : 1);
+            width[group_of(parent, n->in[1])] = s->n_heads;
+            width[group_of(parent, n->out[0])] = s->n_heads * k;
+            break;
         case OP_CONCAT:
             width[in] = s->n_heads * s->n;
             width[group_of(parent, n->in[1])] = s->n_heads * 8;
@@ -300,9 +305,21 @@ static void case_widths(PointCase *c)
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
+/* The format that the family's point rounds inputs to. */
+static ActFormat case_to(const PointCase *c)
+{
+    const FamilyPoint *p = c->rule->family->points;
+
+    for (uint32_t i = 0; i < p->n_where; i++)
+        if (strcmp(p->where_names[i], "to") == 0)
+            return (ActFormat)p->where_values[i];
+    return ACT_NARROW;
+}
+
 static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
 {
     const PointShape *s = c->shape;
+    const ActFormat to = case_to(c);
     const struct {
         const char *name;
         double value;
@@ -337,6 +354,13 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
                   {"latent_dim", case_latent(s)},
                   {"rope_dim", s->rotary},
                   {"nope_dim", MLA_NOPE},
+                  {"to", to},
+                  {"span", to == ACT_NARROW ? 0
+                           : to == ACT_E2M1 ? 16
+                           : s->interleaved ? case_k(c)
+                                            : 128},
+                  {"row", to == ACT_NARROW ? 0 : case_k(c)},
+                  {"inverse", to != ACT_NARROW && s->n_kv > 1},
                   {"window", s->window},
                   {"scale", op->kind == OP_PAGED_ATTENTION ? 1 / sqrt(s->head_dim) : s->scale}};
 
@@ -413,7 +437,7 @@ static void case_formats(PointCase *c)
             const InstanceNode *n = &c->nodes[i];
             if (n->op->kind == OP_EMBED && n->in[0] == v)
                 f = DT_I32;
-            if (n->op->kind == OP_EXPERT_LINEAR && n->in[1] == v)
+            if ((n->op->kind == OP_EXPERT_LINEAR || n->op->kind == OP_EXPERT_ACT_QUANT) && n->in[1] == v)
                 f = DT_I32;
             for (uint32_t j = 0; j < n->op->n_out; j++)
                 if (n->out[j] == v && (n->op->i32_out >> j & 1))
@@ -613,6 +637,19 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     c->weights[at].n *= experts;
 }
 
+/* Static scales: positive, such that some inputs are beyond what the format holds and most are not. */
+static void case_scales(PointCase *c, const InstanceNode *n, uint32_t len)
+{
+    const ActFormat to = case_to(c);
+    float *dense = c->dense[n->weight[0]];
+
+    for (uint32_t i = 0; i < len; i++) {
+        float largest = to == ACT_E4M3 ? 448 : to == ACT_I8 ? 127 : 6 * 448, scale = (2.2f + dense[i]) / largest;
+        dense[i] = n->param[op_param(n->op, "inverse")] != 0 ? 1 / scale : scale;
+    }
+    memcpy(c->laid[n->weight[0]], dense, sizeof(float) * len);
+}
+
 static void case_weights(PointCase *c)
 {
     char name[128];
@@ -622,7 +659,7 @@ static void case_weights(PointCase *c)
         for (uint32_t w = 0; w < n->op->n_weights; w++) {
             const WeightDef *def = &n->op->weights[w];
             uint32_t in = c->edges[n->in[0]].width, out = c->edges[n->out[0]].width;
-            if (def->optional && !c->shape->extras)
+            if (def->optional && (!c->shape->extras || (n->op->kind == OP_ACT_QUANT && case_to(c) == ACT_NARROW)))
                 continue;
             if (n->op->kind == OP_EXPERT_LINEAR) {
                 out = c->shape->n;
@@ -639,16 +676,20 @@ static void case_weights(PointCase *c)
                 case_weight(c, n, w, n->op->kind == OP_EMBED ? c->shape->n : out, n->op->kind == OP_EMBED ? out : in,
                             stored);
             } else {
-                uint32_t len = n->op->kind == OP_QK_NORM           ? c->shape->head_dim
-                               : n->op->kind == OP_PAGED_ATTENTION ? c->shape->n_heads
-                               : n->op->kind == OP_GDN_GATES       ? c->shape->n_heads
-                               : n->op->kind == OP_SSM_UPDATE      ? c->shape->n_heads
-                               : n->op->kind == OP_GATED_RMS_NORM  ? (c->shape->extras ? in : c->shape->head_dim)
-                               : n->op->kind == OP_CONV1D_UPDATE   ? (w == 0 ? in * case_taps(c->shape) : in)
-                               : n->op->kind == OP_TOP_K           ? case_experts(c->shape)
-                               : n->op->kind == OP_EXPERT_LINEAR   ? case_experts(c->shape) * out
-                                                                   : out;
+                uint32_t len = n->op->kind == OP_QK_NORM            ? c->shape->head_dim
+                               : n->op->kind == OP_PAGED_ATTENTION  ? c->shape->n_heads
+                               : n->op->kind == OP_GDN_GATES        ? c->shape->n_heads
+                               : n->op->kind == OP_SSM_UPDATE       ? c->shape->n_heads
+                               : n->op->kind == OP_GATED_RMS_NORM   ? (c->shape->extras ? in : c->shape->head_dim)
+                               : n->op->kind == OP_CONV1D_UPDATE    ? (w == 0 ? in * case_taps(c->shape) : in)
+                               : n->op->kind == OP_TOP_K            ? case_experts(c->shape)
+                               : n->op->kind == OP_ACT_QUANT        ? 1
+                               : n->op->kind == OP_EXPERT_ACT_QUANT ? case_experts(c->shape)
+                               : n->op->kind == OP_EXPERT_LINEAR    ? case_experts(c->shape) * out
+                                                                    : out;
                 case_weight(c, n, w, 1, len, DT_F32);
+                if (n->op->kind == OP_ACT_QUANT || n->op->kind == OP_EXPERT_ACT_QUANT)
+                    case_scales(c, n, len);
             }
         }
     }
@@ -1032,6 +1073,20 @@ static void reference_latent(PointCase *c, const InstanceNode *n, uint32_t r)
                 c->dense[n->weight[0]] + (size_t)h * (MLA_NOPE + MLA_V) * latent, pos + 1, &m, score);
 }
 
+/* The input of one matrix, or of several, by scale `e`. */
+static void reference_round(const PointCase *c, const InstanceNode *n, double *y, const double *x, uint32_t width,
+                            uint32_t e)
+{
+    RefActQuant q = {.to = case_to(c),
+                     .span = (uint32_t)case_get(n, "span"),
+                     .row = (uint32_t)case_get(n, "row"),
+                     .scaled = n->weight[0] >= 0};
+
+    if (q.scaled)
+        q.scale = case_get(n, "inverse") != 0 ? 1 / c->dense[n->weight[0]][e] : c->dense[n->weight[0]][e];
+    ref_act_quant(y, x, width, &q);
+}
+
 static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
 {
     uint32_t src = n->op->on_outputs ? (uint32_t)c->out_rows[r] : r, in = c->edges[n->in[0]].width;
@@ -1066,7 +1121,14 @@ static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
         }
         break;
     case OP_ACT_QUANT:
-        ref_act_quant_i8(y, x, in);
+        if (case_to(c) == ACT_NARROW)
+            ref_act_quant_i8(y, x, in);
+        else
+            reference_round(c, n, y, x, in, 0);
+        break;
+    case OP_EXPERT_ACT_QUANT:
+        for (uint32_t j = 0, k = case_k(c); j < c->edges[n->in[1]].width; j++)
+            reference_round(c, n, y + j * k, x + (in == k ? 0 : j * k), k, (uint32_t)case_at(c, n->in[1], src)[j]);
         break;
     case OP_SILU_MUL:
         ref_silu_mul(y, x, case_at(c, n->in[1], r), in);

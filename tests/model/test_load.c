@@ -39,20 +39,24 @@ static const struct {
     InstanceBinding b;
     WeightLayout layout;
 } PLACES[] = {
-    {{"norm", 1, 1000, 0, true, DT_BF16}, {.tensor = "norm"}, LAYOUT_F32},
-    {{"large", 20003, 1024, 0, false, DT_BF16}, {.tensor = "large"}, LAYOUT_N16},
-    {{"q", 512, 2048, 0, false, DT_BF16}, {.tensor = "q", .order = ROWS_ROPE_INTERLEAVED, .head_dim = 64}, LAYOUT_N16},
-    {{"part", 100, 512, 0, false, DT_BF16}, {.tensor = "fused", .row = 30, .of = 150}, LAYOUT_ROW},
-    {{"turned", 2 * 48, 64, 2, false, DT_BF16},
+    {{"norm", 1, 1000, 0, true, DT_BF16, {0}}, {.tensor = "norm"}, LAYOUT_F32},
+    {{"large", 20003, 1024, 0, false, DT_BF16, {0}}, {.tensor = "large"}, LAYOUT_N16},
+    {{"q", 512, 2048, 0, false, DT_BF16, {0}},
+     {.tensor = "q", .order = ROWS_ROPE_INTERLEAVED, .head_dim = 64},
+     LAYOUT_N16},
+    {{"part", 100, 512, 0, false, DT_BF16, {0}}, {.tensor = "fused", .row = 30, .of = 150}, LAYOUT_ROW},
+    {{"turned", 2 * 48, 64, 2, false, DT_BF16, {0}},
      {.tensor = "turned", .of = 96, .row = 1, .step = 2, .columns = true},
      LAYOUT_N16},
-    {{"fp8", 40007, 256, 0, false, DT_FP8_128}, {.tensor = "fp8", .quant = &FP8}, LAYOUT_N16},
-    {{"nvfp4", 120001, 512, 0, false, DT_NVFP4}, {.tensor = "nvfp4", .quant = &NVFP4}, LAYOUT_N16},
-    {{"experts", 3 * 200, 256, 3, false, DT_NVFP4}, {.tensor = "e0", .tensors = EXPERTS, .quant = &NVFP4}, LAYOUT_N16},
-    {{"together", 4 * 160, 512, 4, false, DT_MXFP4},
+    {{"fp8", 40007, 256, 0, false, DT_FP8_128, {0}}, {.tensor = "fp8", .quant = &FP8}, LAYOUT_N16},
+    {{"nvfp4", 120001, 512, 0, false, DT_NVFP4, {0}}, {.tensor = "nvfp4", .quant = &NVFP4}, LAYOUT_N16},
+    {{"experts", 3 * 200, 256, 3, false, DT_NVFP4, {0}},
+     {.tensor = "e0", .tensors = EXPERTS, .quant = &NVFP4},
+     LAYOUT_N16},
+    {{"together", 4 * 160, 512, 4, false, DT_MXFP4, {0}},
      {.tensor = "together", .row = 1, .step = 2, .of = 320, .quant = &MXFP4},
      LAYOUT_N16},
-    {{"awq", 512, 1024, 0, false, DT_W4_128}, {.tensor = "awq", .quant = &AWQ}, LAYOUT_N16},
+    {{"awq", 512, 1024, 0, false, DT_W4_128, {0}}, {.tensor = "awq", .quant = &AWQ}, LAYOUT_N16},
 };
 enum { N_PLACES = sizeof PLACES / sizeof PLACES[0] };
 

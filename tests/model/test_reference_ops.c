@@ -205,6 +205,47 @@ static void blend__weighs_the_experts_in_turn(void **state)
     NEAR(y[1], 6);
 }
 
+static void act_quant__rounds_by_a_static_scale_and_saturates(void **state)
+{
+    const double x[8] = {0, 1, 1.0625, -3, 500, -1e6, 0x1p-10, 16.5};
+    const double e4m3[8] = {0, 1, 1, -3, 448, -448, 0, 16}, i8[8] = {0, 1, 1, -3, 127, -127, 0, 16};
+    double y[8];
+
+    (void)state;
+    ref_act_quant(y, x, 8, &(RefActQuant){.to = ACT_E4M3, .span = 8, .row = 8, .scaled = true, .scale = 1});
+    for (int i = 0; i < 8; i++)
+        assert_true(y[i] == e4m3[i]);
+    ref_act_quant(y, x, 8, &(RefActQuant){.to = ACT_I8, .span = 8, .row = 8, .scaled = true, .scale = 1});
+    for (int i = 0; i < 8; i++)
+        assert_true(y[i] == i8[i]);
+}
+
+static void act_quant__spans_begin_anew_with_each_row_and_zeros_stay(void **state)
+{
+    const double x[10] = {448, 1, 2, 3.5, 0, 0, 0, 0, 0, 7};
+    double y[10];
+
+    (void)state; /* rows of 5 in spans of 3: {448 1 2} {3.5 0} | {0 0 0} {0 7} */
+    ref_act_quant(y, x, 10, &(RefActQuant){.to = ACT_E4M3, .span = 3, .row = 5});
+    for (int i = 0; i < 10; i++)
+        assert_true(fabs(y[i] - x[i]) <= 1e-6 * x[i]);
+    ref_act_quant(y, x, 10, &(RefActQuant){.to = ACT_I8, .span = 10, .row = 10});
+    assert_true(fabs(y[0] - 448) < 1e-4);
+    assert_true(y[1] == 0 && y[4] == 0 && y[9] == 2 * (double)(448.0f / 127));
+}
+
+static void act_quant__e2m1_has_an_e4m3_scale_below_the_static_one(void **state)
+{
+    double x[16] = {6, 5, 2.5, -1.7, 0.2}, y[16];
+
+    (void)state; /* s = e4m3(6 / 6 / 0.5) = 2, s * g = 1: values of e2m1, 5 and 2.5 are ties and go to even codes */
+    ref_act_quant(y, x, 16, &(RefActQuant){.to = ACT_E2M1, .span = 16, .row = 16, .scaled = true, .scale = 0.5f});
+    assert_true(y[0] == 6 && y[1] == 4 && y[2] == 2 && y[3] == -1.5 && y[4] == 0 && y[5] == 0);
+    x[0] = 1e6; /* the scale is at most 448, so the value is at most 448 * 0.5 * 6 */
+    ref_act_quant(y, x, 16, &(RefActQuant){.to = ACT_E2M1, .span = 16, .row = 16, .scaled = true, .scale = 0.5f});
+    assert_true(y[0] == 448 * 0.5 * 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +256,9 @@ int main(void)
         cmocka_unit_test(attention__is_a_weighted_mean_of_values),
         cmocka_unit_test(logit__scales_then_caps),
         cmocka_unit_test(act_quant__keeps_127_steps_of_the_largest),
+        cmocka_unit_test(act_quant__rounds_by_a_static_scale_and_saturates),
+        cmocka_unit_test(act_quant__spans_begin_anew_with_each_row_and_zeros_stay),
+        cmocka_unit_test(act_quant__e2m1_has_an_e4m3_scale_below_the_static_one),
         cmocka_unit_test(silu_mul__gates),
         cmocka_unit_test(gelu_tanh_mul__gates),
         cmocka_unit_test(swiglu_clamp__holds_both_sides),

@@ -53,8 +53,8 @@ static inline const char *open_model_at(void *ctx, size_t i)
     return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
 }
 
-/* The instance of a store, which is taken over. */
-static inline OpenModel open_store(WeightStore *store, DType kv)
+/* The instance of a store, which is taken over. act_quant: inputs are rounded as the checkpoint asks. */
+static inline OpenModel open_store_inputs(WeightStore *store, DType kv, bool act_quant)
 {
     OpenModel m = {.store = store};
     Err e;
@@ -67,10 +67,16 @@ static inline OpenModel open_store(WeightStore *store, DType kv)
                           .find = open_model_find,
                           .tensor_at = open_model_at,
                           .ctx = m.store,
-                          .kv_format = kv};
+                          .kv_format = kv,
+                          .act_quant = act_quant};
     if (instance_new(&m.in, m.lib, &src, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return m;
+}
+
+static inline OpenModel open_store(WeightStore *store, DType kv)
+{
+    return open_store_inputs(store, kv, false);
 }
 
 /* A target of the class, or NULL when this binary has none. */
@@ -123,7 +129,7 @@ static inline void say_skipped_gpu_classes(void)
 }
 
 /* Store and instance only. path is below tests/data. */
-static inline OpenModel open_instance(const char *path, DType kv)
+static inline OpenModel open_instance_inputs(const char *path, DType kv, bool act_quant)
 {
     WeightStore *store = NULL;
     char full[1024];
@@ -132,7 +138,12 @@ static inline OpenModel open_instance(const char *path, DType kv)
     snprintf(full, sizeof full, "%s/tests/data/%s", test_root(), path);
     if (store_open(&store, full, &e) != ST_OK)
         fail_msg("%s", e.msg);
-    return open_store(store, kv);
+    return open_store_inputs(store, kv, act_quant);
+}
+
+static inline OpenModel open_instance(const char *path, DType kv)
+{
+    return open_instance_inputs(path, kv, false);
 }
 
 /* From the instance to the whole model on a backend; gpu NULL: the class's own, a CPU with 2 threads. */
@@ -148,12 +159,18 @@ static inline void open_on(OpenModel *m, const char *hw, const ModelOptions *opt
         fail_msg("%s on %s: %s", m->store->path, hw, e.msg);
 }
 
-static inline OpenModel open_model(const char *path, const char *hw, DType kv, const ModelOptions *opt, GpuBackend *gpu)
+static inline OpenModel open_model_inputs(const char *path, const char *hw, DType kv, bool act_quant,
+                                          const ModelOptions *opt, GpuBackend *gpu)
 {
-    OpenModel m = open_instance(path, kv);
+    OpenModel m = open_instance_inputs(path, kv, act_quant);
 
     open_on(&m, hw, opt, gpu);
     return m;
+}
+
+static inline OpenModel open_model(const char *path, const char *hw, DType kv, const ModelOptions *opt, GpuBackend *gpu)
+{
+    return open_model_inputs(path, hw, kv, false, opt, gpu);
 }
 
 static inline void close_model(OpenModel *m)

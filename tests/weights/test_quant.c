@@ -201,6 +201,26 @@ static void quant__a_scale_that_spoils_the_matrix_is_refused_by_name(void **stat
         }
 }
 
+static void quant__a_negative_scale_of_inputs_is_refused_by_name(void **state)
+{
+    const QuantScheme s = {.store = QUANT_FP8,
+                           .bits = 8,
+                           .main = ".weight",
+                           .sides = {[SIDE_SCALE] = ".weight_scale", [SIDE_INPUT] = ".input_scale"}};
+    static const float one = 1, less = -0.5f;
+    uint8_t ones[64];
+    Made m = {0};
+
+    (void)state;
+    memset(ones, 0x38, sizeof ones);
+    made_add(&m, "m.weight", "F8_E4M3", "[1,64]", ones, sizeof ones);
+    made_add(&m, "m.weight_scale", "F32", "[]", &one, 4);
+    made_add(&m, "m.input_scale", "F32", "[]", &less, 4);
+    made_open(&m);
+    refused(&m, &s, 1, 64, DT_FP8_128, "m.input_scale");
+    made_close(&m);
+}
+
 static void quant__a_nan_among_the_codes_is_refused(void **state)
 {
     static const float scale[2] = {1, 1};
@@ -291,6 +311,7 @@ int main(void)
         cmocka_unit_test(quant__zero_points_of_small_groups_are_taken_off),
         cmocka_unit_test(quant__one_group_for_a_column_is_a_group_of_all_rows),
         cmocka_unit_test(quant__a_scale_that_spoils_the_matrix_is_refused_by_name),
+        cmocka_unit_test(quant__a_negative_scale_of_inputs_is_refused_by_name),
         cmocka_unit_test(quant__a_nan_among_the_codes_is_refused),
         cmocka_unit_test(quant__a_tile_holds_the_bytes_of_its_rows),
     };
