@@ -152,6 +152,30 @@ void ref_ssm_step(double *y, double *state, const double *x, const double *b, co
     }
 }
 
+void ref_ssm_chunk(double *y, double *state, const double *x, const double *b, const double *c, const double *d,
+                   double rate, double skip, uint32_t n, uint32_t head_dim, uint32_t state_dim)
+{
+    double all = 0;
+
+    for (uint32_t t = 0; t < n; t++) {
+        const double *ct = c + (size_t)t * state_dim;
+        all += rate * d[t];
+        for (uint32_t p = 0; p < head_dim; p++) {
+            double sum = exp(all) * dot(state + (size_t)p * state_dim, ct, state_dim), since = 0;
+            for (uint32_t s = t + 1; s-- > 0; since += rate * d[s])
+                sum += exp(since) * d[s] * dot(b + (size_t)s * state_dim, ct, state_dim) * x[(size_t)s * head_dim + p];
+            y[(size_t)t * head_dim + p] = sum + skip * x[(size_t)t * head_dim + p];
+        }
+    }
+    for (uint32_t p = 0; p < head_dim; p++)
+        for (uint32_t i = 0; i < state_dim; i++) {
+            double *s = &state[(size_t)p * state_dim + i], since = 0;
+            *s *= exp(all);
+            for (uint32_t t = n; t-- > 0; since += rate * d[t])
+                *s += exp(since) * d[t] * x[(size_t)t * head_dim + p] * b[(size_t)t * state_dim + i];
+        }
+}
+
 void ref_mla(double *y, const double *q_nope, const double *q_rope, const double *c, const float *w, uint32_t n,
              const RefMla *m, double *score)
 {

@@ -38,6 +38,11 @@ void ref_gdn_chunk(double *y, double *state, const double *q, const double *k, c
 /* One head: state [head_dim][state_dim], b, c [state_dim]. S = e^(rate d) S + d x b^T; y = S c + skip x */
 void ref_ssm_step(double *y, double *state, const double *x, const double *b, const double *c, double d, double rate,
                   double skip, uint32_t head_dim, uint32_t state_dim);
+/* n rows of one head at once (Dao, Gu 2024, section 6). With g_ts the decay from row s to row t, g_t that from the state:
+ * y_t = g_t S c_t + sum over s <= t of g_ts d_s (b_s . c_t) x_s + skip x_t;  S = g_n S + sum over t of g_nt d_t x_t b_t^T.
+ * x, y [n][head_dim], b, c [n][state_dim], d [n] */
+void ref_ssm_chunk(double *y, double *state, const double *x, const double *b, const double *c, const double *d,
+                   double rate, double skip, uint32_t n, uint32_t head_dim, uint32_t state_dim);
 
 typedef struct RefMla {
     uint32_t nope, rope, v_dim, latent;

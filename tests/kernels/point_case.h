@@ -122,6 +122,12 @@ static uint32_t case_odd(const PointShape *s)
     return s->rotary + (s->extras ? 5 : 0);
 }
 
+/* Lines of a state, which are no multiple of sixteen if odd. */
+static uint32_t case_ssm_dim(const PointShape *s)
+{
+    return s->head_dim - (s->extras ? 5 : 0);
+}
+
 static uint32_t case_taps(const PointShape *s)
 {
     return s->interleaved ? 2 : 4;
@@ -274,9 +280,9 @@ static void case_widths(PointCase *c)
             width[group_of(parent, n->in[3])] = 2 * s->n_heads;
             break;
         case OP_SSM_UPDATE:
-            width[in] = s->n_heads * s->head_dim + 2 * s->n_kv * case_odd(s);
+            width[in] = s->n_heads * case_ssm_dim(s) + 2 * s->n_kv * case_odd(s);
             width[group_of(parent, n->in[1])] = s->n_heads;
-            width[group_of(parent, n->out[0])] = s->n_heads * s->head_dim;
+            width[group_of(parent, n->out[0])] = s->n_heads * case_ssm_dim(s);
             break;
         case OP_LATENT_WRITE:
             width[in] = case_latent(s);
@@ -326,7 +332,7 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
     } values[] = {{"eps", 1e-5},
                   {"offset", s->offset},
                   {"group", s->head_dim},
-                  {"head_dim", s->head_dim},
+                  {"head_dim", op->kind == OP_SSM_UPDATE ? case_ssm_dim(s) : s->head_dim},
                   {"n_heads", s->n_heads},
                   {"n_kv_heads", s->n_kv},
                   {"style", s->interleaved},
@@ -778,7 +784,7 @@ static void pool_put_row(const PointCase *c, uint8_t *pool, int part, int32_t sl
 static void case_recurrent(PointCase *c, const InstanceNode *n)
 {
     const PointShape *s = c->shape;
-    uint32_t heads = s->n_heads, width = s->head_dim * case_odd(s);
+    uint32_t heads = s->n_heads, width = (n->op->kind == OP_SSM_UPDATE ? case_ssm_dim(s) : s->head_dim) * case_odd(s);
 
     if (n->op->kind == OP_CONV1D_UPDATE) {
         heads = case_taps(s) - 1;
@@ -1026,7 +1032,8 @@ static void reference_experts(PointCase *c, const InstanceNode *n, uint32_t r)
 static void reference_recurrence(PointCase *c, const InstanceNode *n, uint32_t r)
 {
     const PointShape *s = c->shape;
-    uint32_t heads = s->n_heads, groups = s->n_kv, dim = s->head_dim, odd = case_odd(s);
+    uint32_t heads = s->n_heads, groups = s->n_kv, odd = case_odd(s);
+    uint32_t dim = n->op->kind == OP_SSM_UPDATE ? case_ssm_dim(s) : s->head_dim;
     double *y = case_at(c, n->out[0], r), *x = case_at(c, n->in[0], r);
     double *state = c->kv[0] + (size_t)c->row_seq[r] * c->state.parts[0].heads * c->state.parts[0].width;
 

@@ -188,6 +188,39 @@ static void ssm_step__decays_adds_and_skips(void **state)
     NEAR(y, 35 + 7 + 0.75);
 }
 
+static void ssm_chunk__equals_the_steps_at_every_length(void **state)
+{
+    enum { STEPS = 70, DIM = 3, SIZE = 5 };
+    static double x[STEPS * DIM], b[STEPS * SIZE], c[STEPS * SIZE], d[STEPS], got[STEPS * DIM], want[STEPS * DIM];
+    uint64_t seed = 68;
+
+    (void)state;
+    for (uint32_t n = 1; n <= STEPS; n++) {
+        double stepped[DIM * SIZE], chunked[DIM * SIZE];
+        uint32_t chunk = 1 + n % 16;
+        for (uint32_t i = 0; i < n * DIM; i++)
+            x[i] = next(&seed);
+        for (uint32_t i = 0; i < n * SIZE; i++) {
+            b[i] = next(&seed);
+            c[i] = next(&seed);
+        }
+        for (uint32_t t = 0; t < n; t++)
+            d[t] = 0.5 + next(&seed) / 2;
+        for (uint32_t i = 0; i < DIM * SIZE; i++)
+            stepped[i] = chunked[i] = next(&seed);
+        for (uint32_t t = 0; t < n; t++)
+            ref_ssm_step(want + (size_t)t * DIM, stepped, x + (size_t)t * DIM, b + (size_t)t * SIZE,
+                         c + (size_t)t * SIZE, d[t], -0.3, 0.25, DIM, SIZE);
+        for (uint32_t t = 0; t < n; t += chunk)
+            ref_ssm_chunk(got + (size_t)t * DIM, chunked, x + (size_t)t * DIM, b + (size_t)t * SIZE,
+                          c + (size_t)t * SIZE, d + t, -0.3, 0.25, n - t < chunk ? n - t : chunk, DIM, SIZE);
+        for (uint32_t i = 0; i < n * DIM; i++)
+            NEAR(got[i], want[i]);
+        for (uint32_t i = 0; i < DIM * SIZE; i++)
+            NEAR(chunked[i], stepped[i]);
+    }
+}
+
 /* With one token attention gives its value; with equal scores the mean of both. */
 static void mla__keys_and_values_are_halves_of_one_matrix(void **state)
 {
@@ -219,6 +252,7 @@ int main(void)
         cmocka_unit_test(gdn_chunk__ends_where_the_steps_end),
         cmocka_unit_test(gdn_chunk__equals_the_steps_at_every_length),
         cmocka_unit_test(ssm_step__decays_adds_and_skips),
+        cmocka_unit_test(ssm_chunk__equals_the_steps_at_every_length),
         cmocka_unit_test(mla__keys_and_values_are_halves_of_one_matrix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
