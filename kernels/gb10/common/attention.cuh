@@ -1,4 +1,4 @@
-/* attention.cuh - one m16 tile of queries against 16 tokens: scores, weights, sums of values, all in fragments of
+/* attention.cuh - m16 tiles of queries against tokens: scores, weights, sums of values, all in fragments of
  * tensor.cuh. A tile's 16 queries are rows and heads that share one KV head; lane 4g + t has those of lines g and g + 8.
  * Scores are in units of ln 2, so that weights are powers of two (softmax does not care for the base). */
 #ifndef METRALE_ATTENTION_CUH
@@ -46,17 +46,20 @@ template <int HEAD> __device__ __forceinline__ void load_queries(uint32_t (&q)[4
     load_matrices(q, lines + Rows<HEAD>::at(lane % 16, unit + lane / 16));
 }
 
-/* s[N] += q . k of 8 N tokens over 16 elements: q the A fragment of those elements, unit their first unit. */
-template <int HEAD, int N>
-__device__ __forceinline__ void add_scores(float (&s)[N][4], const uint32_t (&q)[4], const bf16 *keys, int unit)
+/* s[m][N] += q[m] . k of 8 N tokens over 16 elements: q[m] the A fragment of those elements, unit their first unit. */
+template <int HEAD, int M, int N>
+__device__ __forceinline__ void add_scores(float (&s)[M][N][4], const uint32_t (&q)[M][4], const bf16 *keys, int unit)
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         uint32_t k[4];
         load_matrices(k, keys + Rows<HEAD>::at(8 * n + lane / 16 * 8 + lane % 8, unit + lane / 8 % 2));
-        multiply_add(s[n], q, k[0], k[1]);
-        multiply_add(s[n + 1], q, k[2], k[3]);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            multiply_add(s[m][n], q[m], k[0], k[1]);
+            multiply_add(s[m][n + 1], q[m], k[2], k[3]);
+        }
     }
 }
 
@@ -88,21 +91,28 @@ template <int N, int D> __device__ __forceinline__ void soften(float (&s)[N][4],
     }
 }
 
-/* out += weights of 8 N tokens times their values. */
-template <int HEAD, int N>
-__device__ __forceinline__ void add_values(float (&out)[HEAD / 8][4], const float (&s)[N][4], const bf16 *values)
+/* out[m] += weights of 8 N tokens times their values. */
+template <int HEAD, int M, int N>
+__device__ __forceinline__ void add_values(float (&out)[M][HEAD / 8][4], const float (&s)[M][N][4], const bf16 *values)
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
-        const uint32_t p[4] = {pack_two(s[n][0], s[n][1]), pack_two(s[n][2], s[n][3]),
-                               pack_two(s[n + 1][0], s[n + 1][1]), pack_two(s[n + 1][2], s[n + 1][3])};
+        uint32_t p[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                p[m][i] = pack_two(s[m][n + i / 2][i % 2 * 2], s[m][n + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int d = 0; d < HEAD / 8; d += 2) {
             uint32_t v[4];
             load_matrices_turned(v, values + Rows<HEAD>::at(8 * n + lane % 16, d + lane / 16));
-            multiply_add(out[d], p, v[0], v[1]);
-            multiply_add(out[d + 1], p, v[2], v[3]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(out[m][d], p[m], v[0], v[1]);
+                multiply_add(out[m][d + 1], p[m], v[2], v[3]);
+            }
         }
     }
 }

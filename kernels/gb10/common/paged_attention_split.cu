@@ -129,7 +129,7 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
     float *const parts = a.workspace + ((size_t)row * gridDim.y + blockIdx.y) * PARTS * part_size;
     for (int part = part0; part < part1; part++) {
         const int from = block0 + part * part_blocks, to = min(from + part_blocks, block0 + n_blocks);
-        float out[HEAD / 8][4];
+        float out[1][HEAD / 8][4];
         Softmax x;
 
 #pragma unroll
@@ -137,17 +137,17 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
             fetch(i, from, to);
 #pragma unroll
         for (int d = 0; d < HEAD / 8; d++)
-            out[d][0] = out[d][1] = out[d][2] = out[d][3] = 0.0f;
+            out[0][d][0] = out[0][d][1] = out[0][d][2] = out[0][d][3] = 0.0f;
         for (int i = 0, block = from + warp; block < to; block += WARPS, i++) {
             const bf16 *const keys = ring + i % R::STAGES * 2 * R::SIZE;
-            float s[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+            float s[1][2][4] = {};
 
             copies_wait<R::STAGES - 1>();
             __syncwarp(); /* every lane's copies have landed */
 #pragma unroll
             for (int k = 0; k < HEAD / 16; k++) {
-                uint32_t q[4];
-                load_queries<HEAD>(q, queries, 2 * k);
+                uint32_t q[1][4];
+                load_queries<HEAD>(q[0], queries, 2 * k);
                 add_scores<HEAD>(s, q, keys, 2 * k);
             }
 #pragma unroll
@@ -155,9 +155,9 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     const int token = block * KV_TOKENS + 8 * n + 2 * t + j % 2;
-                    s[n][j] = token >= first && token <= pos ? scoring(s[n][j]) : -INFINITY;
+                    s[0][n][j] = token >= first && token <= pos ? scoring(s[0][n][j]) : -INFINITY;
                 }
-            soften(s, x, out);
+            soften(s[0], x, out[0]);
             add_values<HEAD>(out, s, keys + R::SIZE);
             __syncwarp(); /* every lane has read the stage */
             fetch(i + R::STAGES, from, to);
@@ -174,7 +174,7 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
                 float *const slot = slots + (warp * most + line) * HEAD + 2 * t;
 #pragma unroll
                 for (int d = 0; d < HEAD / 8; d++)
-                    *reinterpret_cast<float2 *>(slot + 8 * d) = make_float2(out[d][2 * n], out[d][2 * n + 1]);
+                    *reinterpret_cast<float2 *>(slot + 8 * d) = make_float2(out[0][d][2 * n], out[0][d][2 * n + 1]);
                 if (t == 0) {
                     warp_top[warp][line] = x.top[n];
                     warp_weight[warp][line] = weight;
