@@ -139,6 +139,18 @@ static int by_decode(const void *a, const void *b)
     return by_value(&((const Run *)a)->decode_tok_s, &((const Run *)b)->decode_tok_s);
 }
 
+/* KV that a row behind so many tokens reads. */
+static double kv_bytes(const MemoryPlan *mem, double tokens)
+{
+    double bytes = 0;
+
+    for (uint32_t g = 0; g < mem->n_groups; g++) {
+        const double window = mem->groups[g].window;
+        bytes += (double)mem->group_bytes[g] / KV_BLOCK_TOKENS * (window > 0 && window < tokens ? window : tokens);
+    }
+    return bytes;
+}
+
 Status bench_run(BenchResult *out, Engine *e, Clock *clock, const BenchWork *w, double copy_gb_s, Err *err)
 {
     Status st = ST_OK;
@@ -155,8 +167,7 @@ Status bench_run(BenchResult *out, Engine *e, Clock *clock, const BenchWork *w, 
         TRY(run_once(&runs[r], e, clock, w, err));
     qsort(runs, w->repeat, sizeof *runs, by_decode);
     const Run *r = &runs[w->repeat / 2];
-    double kv_token = (double)mem->kv_block_bytes / KV_BLOCK_TOKENS;
-    double bytes = (double)model_step_weight_bytes(m) / w->concurrency + kv_token * (w->prompt + w->gen / 2.0);
+    double bytes = (double)model_step_weight_bytes(m) / w->concurrency + kv_bytes(mem, w->prompt + w->gen / 2.0);
     *out = (BenchResult){.prefill_tok_s = r->prefill_tok_s,
                          .decode_tok_s = r->decode_tok_s,
                          .ttft_ms = r->ttft_ms,

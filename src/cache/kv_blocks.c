@@ -85,14 +85,25 @@ Status kv_blocks_take(KvBlocks *kv, KvTable *t, uint32_t tokens, Err *err)
     return ST_OK;
 }
 
+static void give_one(KvBlocks *kv, int32_t b)
+{
+    assert(b >= 0 && (uint32_t)b < kv->total && kv->taken[b]);
+    kv->taken[b] = false;
+    kv->free[kv->n_free++] = b;
+}
+
+void kv_blocks_recycle(KvBlocks *kv, KvTable *t, uint32_t first)
+{
+    for (; t->first < first && t->first < t->n; t->first++) {
+        give_one(kv, t->blocks[t->first]);
+        t->blocks[t->first] = 0;
+    }
+}
+
 void kv_blocks_give(KvBlocks *kv, KvTable *t)
 {
-    while (t->n > 0) { /* from the end, so that taking the same number again gives the same order */
-        int32_t b = t->blocks[--t->n];
-        assert(b >= 0 && (uint32_t)b < kv->total && kv->taken[b]);
-        kv->taken[b] = false;
-        kv->free[kv->n_free++] = b;
-    }
+    while (t->n > t->first) /* from the end, so that taking the same number again gives the same order */
+        give_one(kv, t->blocks[--t->n]);
     free(t->blocks);
     *t = (KvTable){0};
 }

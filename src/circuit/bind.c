@@ -187,6 +187,36 @@ static void bind_buffer(PlanArg *out, uint64_t offset)
     out->offset = offset == UINT64_MAX ? 0 : offset;
 }
 
+/* slots and block_table are those of the group that the step's states belong to. */
+static Status bind_step_table(PlanArg *out, Scope *s, uint32_t table, const char *binding, Err *err)
+{
+    const InstanceBlock *b = s->b->block;
+    int64_t group = -1;
+
+    out->kind = ARG_STEP;
+    out->index = table;
+    if (!step_table_grouped(table))
+        return ST_OK;
+    for (uint32_t i = 0; i < s->m->rule->n_nodes; i++) {
+        const InstanceNode *node = &b->nodes[s->m->node[i]];
+        const InstanceState *state = node->state >= 0 ? &b->states[node->state] : NULL;
+
+        if (state == NULL || state->kind != STATE_PAGED)
+            continue;
+        if (group >= 0 && group != instance_kv_group(s->l->in, state))
+            return err_set(err, ST_UNSUPPORTED,
+                           "block %s: family %s binds %s, but node %s and one before it have states with different "
+                           "windows",
+                           b->name, s->m->rule->family->id, binding, node->id);
+        group = instance_kv_group(s->l->in, state);
+    }
+    if (group < 0)
+        return err_set(err, ST_FORMAT, "block %s: family %s binds %s, but none of its ops has a paged state", b->name,
+                       s->m->rule->family->id, binding);
+    out->part = (uint32_t)group;
+    return ST_OK;
+}
+
 static Status bind_arg(PlanArg *out, Scope *s, const FamilyArg *arg, const BlockBuffers *buffers, uint32_t step,
                        Err *err)
 {
@@ -224,9 +254,7 @@ static Status bind_arg(PlanArg *out, Scope *s, const FamilyArg *arg, const Block
         out->index = (uint32_t)node->table;
         return ST_OK;
     case BIND_STEP:
-        out->kind = ARG_STEP;
-        out->index = binding.index;
-        return ST_OK;
+        return bind_step_table(out, s, binding.index, arg->binding, err);
     case BIND_PARAM:
         return bind_param(out, node, binding.index, err);
     case BIND_EXPR:

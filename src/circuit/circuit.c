@@ -176,11 +176,13 @@ static Status check_block(CircuitLibrary *lib, Names *n, WeightPart part, Err *e
         TRY(check_expr(&r, n, b->slots[i].at, b->slots[i].k));
         TRY(check_expr(&r, n, b->slots[i].at, b->slots[i].experts));
     }
-    for (uint32_t i = 0; i < b->n_states; i++)
+    for (uint32_t i = 0; i < b->n_states; i++) {
+        TRY(check_expr(&r, n, &b->toml->root, b->states[i].window));
         for (uint32_t k = 0; k < b->states[i].n_parts; k++) {
             TRY(check_expr(&r, n, &b->toml->root, b->states[i].heads[k]));
             TRY(check_expr(&r, n, &b->toml->root, b->states[i].widths[k]));
         }
+    }
     for (uint32_t i = 0; i < b->n_checks; i++) {
         TRY(check_expr(&r, n, b->checks[i].at, b->checks[i].that));
         TRY(check_expr(&r, n, b->checks[i].at, b->checks[i].when));

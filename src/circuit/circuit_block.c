@@ -270,7 +270,7 @@ done:
 
 static Status read_state(const Reader *r, const TomlNode *node, CircuitState *s)
 {
-    static const char *const keys[] = {"id", "kind", "parts", NULL};
+    static const char *const keys[] = {"id", "kind", "window", "parts", NULL};
     static const char *const part_keys[] = {"name", "heads", "width", NULL};
     const char *kind = "paged";
     const TomlNode *parts;
@@ -283,6 +283,10 @@ static Status read_state(const Reader *r, const TomlNode *node, CircuitState *s)
         return read_err(r, toml_find(node, "kind"),
                         "a state is \"paged\" (something for each token) or \"recurrent\" (one for each sequence)");
     s->kind = kind[0] == 'p' ? STATE_PAGED : STATE_RECURRENT;
+    TRY(read_expr(r, node, "window", &s->window));
+    if (s->window != NULL && s->kind != STATE_PAGED)
+        return read_err(r, toml_find(node, "window"),
+                        "only a paged state has a window; a recurrent one keeps no single token");
     TRY(read_list(r, node, "parts", TOML_ARRAY, &parts));
     if (parts == NULL || parts->list.len < 1 || parts->list.len > 4)
         return read_err(r, parts ? parts : node, "state '%s' needs 1 to 4 parts", s->name);

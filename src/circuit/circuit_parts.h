@@ -113,6 +113,7 @@ typedef struct CircuitSlot {
 typedef struct CircuitState {
     const char *name;
     StateKind kind;
+    const Expr *window; /* last tokens that it keeps; NULL: all */
     uint32_t n_parts;
     const char *part_names[4];
     const Expr *heads[4], *widths[4];

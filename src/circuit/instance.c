@@ -546,6 +546,34 @@ done:
     return st;
 }
 
+/* A group for each window of a paged state, ascending. A model without any has one group of nothing. */
+static Status build_kv_groups(Build *b)
+{
+    Instance *in = b->in;
+
+    for (uint32_t i = 0; i < in->n_blocks; i++)
+        for (uint32_t s = 0; s < b->blocks[i].n_states; s++) {
+            const InstanceState *state = &b->blocks[i].states[s];
+            uint32_t at = 0;
+
+            if (state->kind != STATE_PAGED)
+                continue;
+            while (at < in->n_kv_groups && in->kv_windows[at] < state->window)
+                at++;
+            if (at < in->n_kv_groups && in->kv_windows[at] == state->window)
+                continue;
+            if (in->n_kv_groups == KV_MAX_GROUPS)
+                return err_set(b->err, ST_UNSUPPORTED, "%s: its layers have more than %d different windows",
+                               b->src->name, KV_MAX_GROUPS);
+            memmove(in->kv_windows + at + 1, in->kv_windows + at, (in->n_kv_groups - at) * sizeof in->kv_windows[0]);
+            in->kv_windows[at] = state->window;
+            in->n_kv_groups++;
+        }
+    if (in->n_kv_groups == 0)
+        in->n_kv_groups = 1;
+    return ST_OK;
+}
+
 /* The stem or the head: a block of its own. */
 static Status build_end(Build *b, const CircuitKind *kind, WeightPart part, uint32_t in_width, InstanceBlock *block,
                         const InstanceBinding **bindings)
@@ -687,6 +715,7 @@ static Status build(Build *b, const CircuitLibrary *lib)
     TRY(build_end(b, &b->circuit->stem, PART_STEM, 1, &b->in->stem, &b->in->stem_bindings));
     width = b->in->stem.edges[b->in->stem.out_edge].width;
     TRY(build_layers(b, width));
+    TRY(build_kv_groups(b));
     TRY(build_end(b, &b->circuit->head, PART_HEAD, width, &b->in->head, &b->in->head_bindings));
     b->binder.scope = &scope;
     TRY(weight_check_all(&b->binder, &b->in->unread, &b->in->n_unread, b->err));
@@ -722,6 +751,15 @@ void instance_free(Instance *in)
 {
     if (in != NULL)
         arena_free(((OwnedInstance *)in)->arena);
+}
+
+uint32_t instance_kv_group(const Instance *in, const InstanceState *s)
+{
+    uint32_t g = 0;
+
+    while (g + 1 < in->n_kv_groups && in->kv_windows[g] != s->window)
+        g++;
+    return g;
 }
 
 bool instance_dim(const Instance *in, const char *name, int64_t *value)

@@ -8,6 +8,7 @@
 #ifndef METRALE_CIRCUIT_INSTANCE_H
 #define METRALE_CIRCUIT_INSTANCE_H
 #include "circuit/circuit.h"
+#include "circuit/kv_group.h"
 #include "circuit/rope.h"
 #include "circuit/signature.h"
 #include "core/dtype.h"
@@ -81,6 +82,7 @@ typedef struct InstanceState {
     const char *name; /* "kv" */
     StateKind kind;
     DType format;
+    uint32_t window; /* of a paged one: tokens that it keeps, the last ones; 0: all */
     uint32_t n_parts;
     InstanceStatePart parts[4];
 } InstanceState;
@@ -165,6 +167,9 @@ typedef struct Instance {
     const InstanceUnread *unread;
     uint32_t n_unread;
     uint32_t n_states; /* over all layers */
+    /* KV groups: the distinct windows of paged states, ascending, so that 0, all tokens, is first if any keeps those. States of one group
+     * share a pool of block numbers, and each sequence has a block table for each group. At least one. */
+    uint32_t n_kv_groups, kv_windows[KV_MAX_GROUPS];
     DType kv_format;
     bool act_quant; /* InstanceSource.act_quant */
     /* What the config says and the engine needs; -1 / 0 when it does not say. */
@@ -176,4 +181,5 @@ typedef struct Instance {
 Status instance_new(Instance **out, const CircuitLibrary *lib, const InstanceSource *src, Err *err);
 void instance_free(Instance *in);
 bool instance_dim(const Instance *in, const char *name, int64_t *value);
+uint32_t instance_kv_group(const Instance *in, const InstanceState *s); /* of a paged state */
 #endif

@@ -96,6 +96,8 @@ static void block_facts(Facts *f, const InstanceBlock *b)
             str_addf(&f->key, "state %s.%s", s->name, s->parts[k].name);
             str_addf(&f->value, "%u x %u %s%s", s->parts[k].heads, s->parts[k].width, dtype_name(s->format),
                      s->kind == STATE_RECURRENT ? " of a sequence" : "");
+            if (s->window != 0)
+                str_addf(&f->value, " of the last %u", s->window);
             fact_end(f);
         }
     str_adds(&f->key, "yields");

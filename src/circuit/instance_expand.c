@@ -273,6 +273,8 @@ static Status infer_latent(const Expand *x, const CircuitNode *n, const Instance
 
     if (state->kind != STATE_PAGED || state->n_parts != 1 || state->parts[0].heads != 1)
         return bad_node(x, n, "its state must be paged, with one part of one head");
+    if (state->window != 0)
+        return bad_node(x, n, "it looks at all tokens, so its state must have no window");
     TRY(want(x, n, "the part of its state", state->parts[0].width, latent + rope));
     if (n->op->kind == OP_LATENT_WRITE) {
         TRY(want(x, n, "the latent", in[0], latent));
@@ -373,6 +375,8 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
         TRY(want_groups(x, n, "the row of query heads", heads, kv_heads));
         if (state->n_parts != 2 || state->parts[0].heads != kv_heads || state->parts[0].width != head_dim)
             return bad_node(x, n, "its state does not hold n_kv_heads keys of head_dim elements");
+        if (state->window != 0 && (int_param(o, "window") == 0 || int_param(o, "window") > state->window))
+            return bad_node(x, n, "it looks further back than its state's window");
         if (w[0] != NULL)
             TRY(want(x, n, "the vector of sinks", w[0]->k, heads));
         out[0] = (uint32_t)(heads * state->parts[1].width);
@@ -571,6 +575,11 @@ static Status expand_states(Expand *x)
         TRY(keep(x, from->name, &s->name));
         s->kind = from->kind;
         s->format = from->kind == STATE_PAGED ? x->in->kv_format : DT_F32;
+        if (from->window != NULL) {
+            int64_t window;
+            TRY(eval_int(x, &x->block->nodes[0], from->window, 0, &window));
+            s->window = (uint32_t)window;
+        }
         s->n_parts = from->n_parts;
         for (uint32_t k = 0; k < from->n_parts; k++) {
             int64_t heads, width;
@@ -686,8 +695,8 @@ static bool node_equal(const InstanceNode *a, const InstanceNode *b)
 
 static bool state_equal(const InstanceState *a, const InstanceState *b)
 {
-    bool same =
-        a->kind == b->kind && a->format == b->format && a->n_parts == b->n_parts && strcmp(a->name, b->name) == 0;
+    bool same = a->kind == b->kind && a->format == b->format && a->window == b->window && a->n_parts == b->n_parts &&
+                strcmp(a->name, b->name) == 0;
 
     for (uint32_t i = 0; same && i < a->n_parts; i++)
         same = a->parts[i].heads == b->parts[i].heads && a->parts[i].width == b->parts[i].width;

@@ -58,8 +58,8 @@ static bool asks_inputs(const Instance *in)
     return asks;
 }
 
-/* Of states of a kind: what one token takes, or one sequence. */
-static uint64_t state_bytes(const Instance *in, StateKind kind)
+/* Of states of a kind and window: what one token takes, or one sequence. */
+static uint64_t state_bytes(const Instance *in, StateKind kind, uint32_t window)
 {
     uint64_t bytes = 0;
 
@@ -67,10 +67,20 @@ static uint64_t state_bytes(const Instance *in, StateKind kind)
         const InstanceBlock *b = &in->blocks[in->layers[i].block];
 
         for (uint32_t s = 0; s < b->n_states; s++)
-            for (uint32_t p = 0; b->states[s].kind == kind && p < b->states[s].n_parts; p++)
+            for (uint32_t p = 0; b->states[s].kind == kind && b->states[s].window == window && p < b->states[s].n_parts;
+                 p++)
                 bytes += (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width *
                          dtype_block_bytes(b->states[s].format);
     }
+    return bytes;
+}
+
+static uint64_t kv_bytes(const Instance *in)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < in->n_kv_groups; g++)
+        bytes += state_bytes(in, STATE_PAGED, in->kv_windows[g]);
     return bytes;
 }
 
@@ -169,10 +179,15 @@ void instance_show(const Instance *in, Str *out)
         str_addf(out, "  inputs    %s\n",
                  in->act_quant ? "rounded as the configuration asks"
                                : "as they are; the configuration asks for rounding (--act-quant config)");
-    str_addf(out, "  kv        %s, %llu bytes a token\n", dtype_name(in->kv_format),
-             (unsigned long long)state_bytes(in, STATE_PAGED));
-    if (state_bytes(in, STATE_RECURRENT) > 0)
-        str_addf(out, "  states    f32, %llu bytes a sequence\n", (unsigned long long)state_bytes(in, STATE_RECURRENT));
+    str_addf(out, "  kv        %s, %llu bytes a token", dtype_name(in->kv_format), (unsigned long long)kv_bytes(in));
+    for (uint32_t g = 0; g < in->n_kv_groups; g++)
+        if (in->kv_windows[g] != 0)
+            str_addf(out, ", %llu of them for the last %u tokens only",
+                     (unsigned long long)state_bytes(in, STATE_PAGED, in->kv_windows[g]), in->kv_windows[g]);
+    str_addc(out, '\n');
+    if (state_bytes(in, STATE_RECURRENT, 0) > 0)
+        str_addf(out, "  states    f32, %llu bytes a sequence\n",
+                 (unsigned long long)state_bytes(in, STATE_RECURRENT, 0));
     for (uint32_t i = 0; i < in->n_ropes; i++)
         str_addf(out, "  rope %-4u %s, %u elements of a head, theta %.9g%s%s\n", i, rope_kinds[in->ropes[i].kind],
                  in->ropes[i].dims, in->ropes[i].theta, in->ropes[i].factors_tensor ? ", divided by " : "",
@@ -281,6 +296,8 @@ static json_t *json_block(const InstanceBlock *b)
         put(one, "name", json_string(b->states[i].name));
         put(one, "kind", json_string(b->states[i].kind == STATE_PAGED ? "paged" : "recurrent"));
         put(one, "format", json_string(dtype_name(b->states[i].format)));
+        if (b->states[i].window != 0)
+            put(one, "window", json_integer((json_int_t)b->states[i].window));
         for (uint32_t p = 0; p < b->states[i].n_parts; p++)
             json_array_append_new(parts, json_pack("{s:s, s:i, s:i}", "name", b->states[i].parts[p].name, "heads",
                                                    (int)b->states[i].parts[p].heads, "width",
@@ -349,8 +366,8 @@ json_t *instance_json(const Instance *in)
     put(o, "parameters", json_integer((json_int_t)size.params));
     put(o, "weight_bytes", json_integer((json_int_t)size.bytes));
     put(o, "kv_format", json_string(dtype_name(in->kv_format)));
-    put(o, "kv_bytes_per_token", json_integer((json_int_t)state_bytes(in, STATE_PAGED)));
-    put(o, "state_bytes_per_sequence", json_integer((json_int_t)state_bytes(in, STATE_RECURRENT)));
+    put(o, "kv_bytes_per_token", json_integer((json_int_t)kv_bytes(in)));
+    put(o, "state_bytes_per_sequence", json_integer((json_int_t)state_bytes(in, STATE_RECURRENT, 0)));
     put(o, "act_quant", json_string(!asks_inputs(in) ? "none" : in->act_quant ? "config" : "off"));
     put(o, "not_read", json_unread(in));
     for (uint32_t i = 0; i < in->n_ropes; i++)

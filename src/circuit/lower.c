@@ -288,6 +288,7 @@ static void digest_block(Hasher *h, const PlanBlock *b, const PlanWeight *weight
     hasher_add_u64(h, src->n_states);
     for (uint32_t i = 0; i < src->n_states; i++) {
         hasher_add_u64(h, src->states[i].kind);
+        hasher_add_u64(h, src->states[i].window);
         hasher_add_str(h, dtype_name(src->states[i].format));
         for (uint32_t j = 0; j < src->states[i].n_parts; j++) {
             hasher_add_u64(h, src->states[i].parts[j].heads);

@@ -10,17 +10,19 @@
 #include "circuit/instance.h"
 #include "core/str.h"
 
-enum { KV_BLOCK_TOKENS = 16 };
-
-/* The step's inputs. Sizes are bounded by the plan's shape. All tables are i32. */
+/* The step's inputs. Sizes are bounded by the plan's shape. All tables are i32. Groups are the instance's KV groups; a
+ * kernel sees slots and block_table of its state's group only: [rows] and [seqs][max_blocks].
+ *
+ * Blocks of a window group in which no row of the step sees a token (kv_group_dead) may have gone to another sequence: their entry is any
+ * block of the pool. A kernel may load from there, but what it finds must not reach a result. */
 typedef struct StepInput {
     uint32_t rows, seqs, outs;
     const int32_t *tokens;      /* [rows] */
     const int32_t *positions;   /* [rows] position in the sequence, from 0 */
-    const int32_t *slots;       /* [rows] where the row's KV goes: physical block * 16 + offset */
+    const int32_t *slots;       /* [groups][rows] where the row's KV goes: physical block * 16 + offset */
     const int32_t *row_seq;     /* [rows] index of the row's sequence in this step */
     const int32_t *seq_start;   /* [seqs + 1] first row of each sequence */
-    const int32_t *block_table; /* [seqs][max_blocks] physical block of each logical block */
+    const int32_t *block_table; /* [groups][seqs][max_blocks] physical block of each logical block */
     const int32_t *out_rows;    /* [outs] rows whose logits are wanted, ascending */
     const int32_t *state_slots; /* [seqs] where each sequence's recurrent states are; NULL when the model has none */
 } StepInput;
@@ -37,6 +39,11 @@ typedef enum {
     STEP_TABLES
 } StepTable;
 const char *step_table_name(StepTable t);
+/* One table for each KV group. */
+static inline bool step_table_grouped(StepTable t)
+{
+    return t == STEP_SLOTS || t == STEP_BLOCK_TABLE;
+}
 
 typedef enum { SHAPE_DECODE, SHAPE_EXTEND } ShapeKind;
 typedef struct StepShape {
@@ -62,7 +69,8 @@ typedef enum {
 typedef struct PlanArg {
     ArgKind kind;
     const char *name;
-    uint32_t index, part;
+    uint32_t index;
+    uint32_t part;   /* ARG_STEP: the KV group, of slots and block_table */
     uint64_t offset; /* ARG_BUFFER: bytes into the plan's arena */
     int32_t value;
     float fvalue;

@@ -61,6 +61,8 @@ static void say_value(const PlanBlock *b, const PlanArg *a, Str *out)
         break;
     case ARG_STEP:
         str_addf(out, "step.%s", step_table_name((StepTable)a->index));
+        if (a->part > 0)
+            str_addf(out, ":%u", a->part);
         break;
     case ARG_I32:
         str_addf(out, "%d", a->value);

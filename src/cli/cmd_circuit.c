@@ -225,6 +225,33 @@ done:
     return st;
 }
 
+static json_t *kv_groups_json(const MemoryPlan *m)
+{
+    json_t *list = json_array();
+
+    for (uint32_t g = 0; g < m->n_groups; g++)
+        json_array_append_new(list,
+                              json_pack("{s:I, s:I, s:I}", "window", (json_int_t)m->groups[g].window, "blocks",
+                                        (json_int_t)m->groups[g].blocks, "block_bytes", (json_int_t)m->group_bytes[g]));
+    return list;
+}
+
+/* A line for the cache; with a window a line for each group, too. */
+static void print_kv(const MemoryPlan *m)
+{
+    if (m->n_groups == 1 && m->groups[0].window == 0) {
+        printf("kv cache     %14" PRIu64 "  %u blocks of %" PRIu64 "\n", m->kv, m->groups[0].blocks, m->group_bytes[0]);
+        return;
+    }
+    printf("kv cache     %14" PRIu64 "\n", m->kv);
+    for (uint32_t g = 0; g < m->n_groups; g++) {
+        char what[32] = "all tokens";
+        if (m->groups[g].window > 0)
+            snprintf(what, sizeof what, "last %u", m->groups[g].window);
+        printf("  %-15s %9u blocks of %" PRIu64 "\n", what, m->groups[g].blocks, m->group_bytes[g]);
+    }
+}
+
 /* All the plans of a start, as model_new makes them. */
 static Status memory(const Args *a, const Loaded *l, Err *err)
 {
@@ -237,16 +264,17 @@ static Status memory(const Args *a, const Loaded *l, Err *err)
     TRY(plan_set_lower(&set, l->in, l->families, &mo, err));
     TRY(memory_predict(&m, set.plans, set.n, mo.kv_blocks, err));
     if (a->json) {
-        TRY(print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)m.weights,
-                                 "kv", (json_int_t)m.kv, "states", (json_int_t)m.states, "state_bytes",
-                                 (json_int_t)m.state_bytes, "activations", (json_int_t)m.activations, "tables",
-                                 (json_int_t)m.tables, "inputs", (json_int_t)m.inputs, "total", (json_int_t)m.total,
-                                 "kv_block_bytes", (json_int_t)m.kv_block_bytes, "converted", (json_int_t)m.converted),
+        TRY(print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I}", "weights",
+                                 (json_int_t)m.weights, "kv", (json_int_t)m.kv, "states", (json_int_t)m.states,
+                                 "state_bytes", (json_int_t)m.state_bytes, "activations", (json_int_t)m.activations,
+                                 "tables", (json_int_t)m.tables, "inputs", (json_int_t)m.inputs, "total",
+                                 (json_int_t)m.total, "kv_block_bytes", (json_int_t)m.kv_block_bytes, "kv_groups",
+                                 kv_groups_json(&m), "converted", (json_int_t)m.converted),
                        err));
         goto done;
     }
     printf("weights      %14" PRIu64 "  (%" PRIu64 " widened at load)\n", m.weights, m.converted);
-    printf("kv cache     %14" PRIu64 "  %u blocks of %" PRIu64 "\n", m.kv, mo.kv_blocks, m.kv_block_bytes);
+    print_kv(&m);
     printf("states       %14" PRIu64 "  %" PRIu64 " for each sequence\n", m.states, m.state_bytes);
     printf("activations  %14" PRIu64 "\n", m.activations);
     printf("rope tables  %14" PRIu64 "\n", m.tables);

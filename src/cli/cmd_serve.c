@@ -182,14 +182,12 @@ int cmd_serve(int argc, char **argv)
         .queue_len = (uint32_t)lever_int(&a.levers, LEVER_QUEUE), .on_lost = on_lost, .lost_ctx = &lost};
     TRY(engine_new(&engine, l.model, clock_system(), &eo, &l.log, &err));
 
-    const ModelOptions *mo = model_options(l.model);
-    uint64_t pool = (uint64_t)mo->kv_blocks * KV_BLOCK_TOKENS;
     app.engine = engine;
     app.tokenizer = l.tokenizer;
     app.model_id = name;
     app.clock = clock_system();
     app.started_s = clock_unix_s(app.clock);
-    app.max_len = pool < mo->max_len ? (uint32_t)pool : mo->max_len;
+    app.max_len = model_max_tokens(l.model);
     app.vocab = model_vocab(l.model);
     app.log = &l.log;
     take_preset(&app.sampling, &l.preset);

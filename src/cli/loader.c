@@ -279,18 +279,32 @@ done:
     return st;
 }
 
+/* Tokens of one sequence that a KV cache for so many holds: all tokens where each layer has a window that fits. */
+static int64_t longest(const Instance *in, uint32_t kv_blocks, int64_t tokens)
+{
+    int64_t most = 1 << 24; /* of a model */
+
+    for (uint32_t g = 0; g < in->n_kv_groups; g++) {
+        uint32_t n = kv_group_tokens((KvGroup){in->kv_windows[g], kv_blocks});
+        if (n != UINT32_MAX || in->kv_windows[g] == 0)
+            most = tokens < most ? tokens : most;
+    }
+    return most;
+}
+
 Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
                             Err *err)
 {
-    int64_t trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
+    int64_t most, trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
     ModelOptions mo = {.max_rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS),
                        .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT)};
 
     instance_dim(in, "max_position", &trained);
     mo.kv_blocks = (uint32_t)(tokens / KV_BLOCK_TOKENS);
+    most = longest(in, mo.kv_blocks, tokens);
     if (len == 0)
-        len = trained > 0 && trained < tokens ? trained : tokens;
-    if (len > tokens)
+        len = trained == 0 ? tokens : trained < most ? trained : most;
+    if (len > most)
         return err_set(err, ST_INVALID, "--max-len %lld is more than the KV cache holds (--kv-tokens %lld)",
                        (long long)len, (long long)tokens);
     mo.max_len = (uint32_t)len;

@@ -6,16 +6,17 @@
 
 typedef struct Batch {
     uint32_t rows, seqs, outs;
-    int32_t *tokens, *positions, *slots, *row_seq; /* [max_rows] */
-    int32_t *seq_start;                            /* [max_seqs + 1] */
-    int32_t *block_table;                          /* [max_seqs][max_blocks] */
-    int32_t *out_rows, *state_slots;               /* [max_seqs] */
-    Sequence **sequences;                          /* [max_seqs]: of each of seqs */
-    uint32_t max_blocks;
+    int32_t *tokens, *positions, *row_seq; /* [max_rows] */
+    int32_t *slots;                        /* [groups][rows] */
+    int32_t *seq_start;                    /* [max_seqs + 1] */
+    int32_t *block_table;                  /* [groups][seqs][max_blocks] */
+    int32_t *out_rows, *state_slots;       /* [max_seqs] */
+    Sequence **sequences;                  /* [max_seqs]: of each of seqs */
+    uint32_t groups, max_blocks;
 } Batch;
 
-/* max_seqs: sequences, and so outputs, of a step. */
-Status batch_init(Batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len, Err *err);
+/* max_seqs: sequences, and so outputs, of a step. groups: KV groups. */
+Status batch_init(Batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len, uint32_t groups, Err *err);
 void batch_release(Batch *b);
 
 /* Rows of one sequence are consecutive and in order of position; a sequence whose last token is among its rows has an

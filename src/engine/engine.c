@@ -157,8 +157,8 @@ static void deliver(Engine *e)
     e->counts.requests = e->stats.requests; /* the submitters' count */
     e->counts.running = e->sched.running.n;
     e->counts.waiting = e->sched.waiting.n;
-    e->counts.kv_blocks_total = kv_blocks_total(e->sched.kv);
-    e->counts.kv_blocks_used = e->counts.kv_blocks_total - kv_blocks_available(e->sched.kv);
+    e->counts.kv_blocks_total = kv_pools_total(&e->sched.kv);
+    e->counts.kv_blocks_used = kv_pools_used(&e->sched.kv);
     e->counts.preemptions = e->sched.preemptions;
     e->stats = e->counts;
     mutex_unlock(&e->lock);
@@ -248,7 +248,7 @@ Status engine_new_with_runner(Engine **out, const StepRunner *runner, Clock *clo
     cond_init(&e->wake);
     TRY(scheduler_init(&e->sched, runner, opt->queue_len, err));
     const uint32_t places = e->sched.running.cap;
-    TRY(batch_init(&e->batch, runner->max_rows, places, runner->max_len, err));
+    TRY(batch_init(&e->batch, runner->max_rows, places, runner->max_len, e->sched.kv.n, err));
     TRY(sequence_list_init(&e->inbox, opt->queue_len, err));
     TRY(sequence_list_init(&e->outbox, e->sched.waiting.cap + places, err));
     e->logits = calloc(places, (size_t)runner->vocab * sizeof *e->logits);
@@ -256,7 +256,7 @@ Status engine_new_with_runner(Engine **out, const StepRunner *runner, Clock *clo
     if (e->logits == NULL || e->scratch == NULL)
         TRY(err_set(err, ST_NOMEM, "out of memory for the logits of %u sequences over %u tokens", places,
                     runner->vocab));
-    e->stats.kv_blocks_total = runner->kv_blocks;
+    e->stats.kv_blocks_total = kv_pools_total(&e->sched.kv);
     *out = e;
     e = NULL;
 done:
@@ -277,17 +277,22 @@ static const char *lost_model(void *ctx)
 Status engine_new(Engine **out, Model *model, Clock *clock, const EngineOptions *opt, const Log *log, Err *err)
 {
     const ModelOptions *m = model_options(model);
-    const StepRunner runner = {.run = run_model,
-                               .lost = lost_model,
-                               .ctx = model,
-                               .max_rows = m->max_rows,
-                               .max_outs = m->max_outs,
-                               .max_seqs = m->max_seqs,
-                               .max_len = m->max_len,
-                               .kv_blocks = m->kv_blocks,
-                               .vocab = model_vocab(model)};
-    Status st = engine_new_with_runner(out, &runner, clock, opt, log, err);
+    const MemoryPlan *mem = model_memory(model);
+    StepRunner runner = {.run = run_model,
+                         .lost = lost_model,
+                         .ctx = model,
+                         .max_rows = m->max_rows,
+                         .max_outs = m->max_outs,
+                         .max_seqs = m->max_seqs,
+                         .max_len = m->max_len,
+                         .kv_blocks = m->kv_blocks,
+                         .vocab = model_vocab(model),
+                         .n_groups = mem->n_groups};
+    Status st;
 
+    for (uint32_t g = 0; g < mem->n_groups; g++)
+        runner.groups[g] = mem->groups[g];
+    st = engine_new_with_runner(out, &runner, clock, opt, log, err);
     if (st == ST_OK)
         (*out)->model = model;
     return st;

@@ -30,7 +30,7 @@ typedef struct TokenEvent {
 typedef struct GenRequest {
     const int32_t *prompt; /* copied */
     uint32_t n_prompt;
-    /* Of the answer. 0: as many as fit. More than fit into the window (max_len) or the whole KV pool, counted with the
+    /* Of the answer. 0: as many as fit. More than fit into the window (max_len) or the KV pools, counted with the
      * prompt, are clipped to what fits; the answer then ends with FINISH_LENGTH. */
     uint32_t max_tokens;
     SamplingParams sampling; /* bias is copied */
@@ -55,7 +55,8 @@ typedef struct EngineOptions {
 } EngineOptions;
 
 typedef struct EngineStats {
-    uint32_t running, waiting, kv_blocks_used, kv_blocks_total;
+    uint32_t running, waiting;
+    uint32_t kv_blocks_used, kv_blocks_total; /* over the pools of all KV groups */
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
     uint64_t requests; /* accepted */
 } EngineStats;
@@ -71,7 +72,7 @@ void engine_free(Engine *e); /* stops without grace if need be; NULL is fine */
  * that fails ends its requests with FINISH_ERROR and is returned; the engine can go on. */
 Status engine_step(Engine *e, bool *worked, Err *err);
 
-/* ST_INVALID: empty prompt, token outside the vocabulary, prompt + 1 over max_len or over the whole KV pool, bad
+/* ST_INVALID: empty prompt, token outside the vocabulary, prompt + 1 over max_len or over what the KV pools hold, bad
  * sampling values (sentences fit for the client). ST_BUSY: queue full. ST_CANCELLED: stopping. */
 Status engine_submit(Engine *e, const GenRequest *req, Stream **out, Err *err);
 /* Next event in order; one reader at a time. wait_ns 0: do not wait. False: none yet (or, after the last event, never

@@ -1,13 +1,13 @@
 /* scheduler.h - which sequences run, with how many rows each, on which KV blocks.
  *
  * First come, first served: both lists are in order of arrival, and all in `running` came before all in `waiting`.
- * Owns: the KV pool, the lists and the sequences in them.   Not: the model, streams' readers.   Thread: engine only. */
+ * Owns: the KV pools, the lists and the sequences in them.   Not: the model, streams' readers.   Thread: engine only. */
 #ifndef METRALE_ENGINE_SCHEDULER_H
 #define METRALE_ENGINE_SCHEDULER_H
 #include "engine/sequence.h"
 
 typedef struct Scheduler {
-    KvBlocks *kv;
+    KvPools kv;
     SequenceList waiting, running;
     int32_t *free_slots; /* state slots of no running sequence, a stack; there is one for each place in running */
     uint32_t n_free_slots;

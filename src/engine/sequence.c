@@ -1,7 +1,7 @@
 /* sequence.c - requests checked and copied, and the list that holds them.
  *
- * A sequence that was accepted can always be finished: its limit is clipped to the window (max_len) and to the whole KV
- * pool, and all memory that its answer needs on the host is taken here. */
+ * A sequence that was accepted can always be finished: its limit is clipped to the window (max_len) and to what the KV
+ * pools hold of one sequence, and all memory that its answer needs on the host is taken here. */
 #include "engine/sequence.h"
 #include "engine/stream.h"
 #include <assert.h>
@@ -19,8 +19,13 @@ static Status check_tokens(const char *what, const int32_t *tokens, uint32_t n, 
 
 static uint32_t pool_tokens(const StepRunner *b)
 {
-    uint64_t tokens = (uint64_t)b->kv_blocks * KV_BLOCK_TOKENS;
-    return tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX;
+    uint32_t tokens = b->n_groups == 0 ? kv_group_tokens((KvGroup){0, b->kv_blocks}) : UINT32_MAX;
+
+    for (uint32_t g = 0; g < b->n_groups; g++) {
+        uint32_t most = kv_group_tokens(b->groups[g]);
+        tokens = most < tokens ? most : tokens;
+    }
+    return tokens;
 }
 
 static Status check_request(const GenRequest *r, const StepRunner *b, Err *err)
@@ -102,7 +107,8 @@ void sequence_free(Sequence *q)
 {
     if (q == NULL)
         return;
-    assert(q->table.n == 0);
+    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
+        assert(q->kv.group[g].n == 0);
     stream_release(q->stream);
     free(q->tokens);
     free(q->bias);

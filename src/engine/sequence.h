@@ -1,9 +1,9 @@
 /* sequence.h - one accepted request on its way: tokens, KV table, what it may still get.
- * Owns: its tokens, copies of the request's lists, its end of the stream. Its KV blocks belong to the pool: they must be
+ * Owns: its tokens, copies of the request's lists, its end of the stream. Its KV blocks belong to the pools: they must be
  * given back before sequence_free.   Thread: made by a submitter, then the engine thread's. */
 #ifndef METRALE_ENGINE_SEQUENCE_H
 #define METRALE_ENGINE_SEQUENCE_H
-#include "cache/kv_blocks.h"
+#include "engine/kv_pools.h"
 #include "engine/step_runner.h"
 
 typedef struct Sequence {
@@ -11,9 +11,9 @@ typedef struct Sequence {
     int32_t *tokens; /* [limit]: prompt, then answer */
     uint32_t n_prompt, n_tokens;
     uint32_t limit; /* tokens, prompt and answer, that it will have at most */
-    uint32_t n_kv;  /* leading tokens whose KV is in the pool */
+    uint32_t n_kv;  /* leading tokens whose KV has been written; where a window has passed on, it is gone again */
     uint32_t rows;  /* of the next step */
-    KvTable table;
+    KvTables kv;
     int32_t state_slot; /* of the running sequence's recurrent states; -1: none */
     bool starved;       /* no host memory for its table: it must end */
     TokenEvent event;   /* the step's result, not delivered yet */
@@ -32,7 +32,7 @@ typedef struct Sequence {
 Status sequence_new(Sequence **out, Stream **reader, const GenRequest *req, const StepRunner *bounds, Err *err);
 void sequence_free(Sequence *q);
 
-/* Tokens whose KV is not in the pool: 1 while decoding, more while its prompt is read. */
+/* Tokens whose KV has not been written: 1 while decoding, more while its prompt is read. */
 static inline uint32_t sequence_pending(const Sequence *q)
 {
     return q->n_tokens - q->n_kv;

@@ -13,6 +13,9 @@ typedef struct StepRunner {
     void *ctx;
     uint32_t max_rows, max_outs, max_seqs, max_len, kv_blocks; /* as ModelOptions */
     uint32_t vocab;
+    /* The KV groups behind slots and block_table. n_groups 0: one that keeps all tokens, in kv_blocks blocks. */
+    KvGroup groups[KV_MAX_GROUPS];
+    uint32_t n_groups;
 } StepRunner;
 
 /* engine_new over any runner (copied). engine_model() of such an engine is NULL. */

@@ -23,22 +23,29 @@ uint64_t memory_input_bytes(const StepShape *s, StepTable t)
     return aligned(n * sizeof(int32_t), 64);
 }
 
-uint64_t memory_input_places(const StepShape *s, uint64_t at[STEP_TABLES])
+uint64_t memory_input_places(const StepShape *s, uint32_t groups, uint64_t at[STEP_TABLES])
 {
     uint64_t end = 0;
 
     for (StepTable t = 0; t < STEP_TABLES; t++)
         if (t != STEP_BLOCK_TABLE) {
             at[t] = end;
-            end += memory_input_bytes(s, t);
+            end += memory_input_bytes(s, t) * (step_table_grouped(t) ? groups : 1);
         }
     at[STEP_BLOCK_TABLE] = end;
-    return end + memory_input_bytes(s, STEP_BLOCK_TABLE);
+    return end + memory_input_bytes(s, STEP_BLOCK_TABLE) * groups;
 }
 
 uint32_t memory_padding(const Plan *p)
 {
     return strcmp(p->families->target->vendor, "cpu") != 0;
+}
+
+void memory_groups(const Instance *in, const StepShape *widest, uint32_t kv_blocks, KvGroup out[KV_MAX_GROUPS])
+{
+    for (uint32_t g = 0; g < in->n_kv_groups; g++)
+        out[g] = (KvGroup){.window = in->kv_windows[g],
+                           .blocks = kv_group_pool(in->kv_windows[g], kv_blocks, widest->max_seqs, widest->max_rows)};
 }
 
 Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err)
@@ -76,23 +83,27 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
         shape_widen(&most, &plans[i]->shape);
     }
     const uint32_t pad = memory_padding(plans[0]);
+    m.n_groups = in->n_kv_groups;
+    memory_groups(in, &most, kv_blocks, m.groups);
     for (uint32_t l = 0; l < in->n_layers; l++) {
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
-                const bool paged = b->states[s].kind == STATE_PAGED;
+                const InstanceState *state = &b->states[s];
+                const bool paged = state->kind == STATE_PAGED;
+                const uint32_t group = paged ? instance_kv_group(in, state) : 0;
                 uint64_t bytes, one = 0;
-                TRY(memory_state_bytes(&b->states[s], p, pad + (paged ? kv_blocks : most.max_seqs), &bytes, err));
-                dtype_row_bytes(b->states[s].format,
-                                (uint64_t)b->states[s].parts[p].heads * b->states[s].parts[p].width, &one);
+                TRY(memory_state_bytes(state, p, pad + (paged ? m.groups[group].blocks : most.max_seqs), &bytes, err));
+                dtype_row_bytes(state->format, (uint64_t)state->parts[p].heads * state->parts[p].width, &one);
                 *(paged ? &m.kv : &m.states) += bytes;
-                *(paged ? &m.kv_block_bytes : &m.state_bytes) += one * (paged ? KV_BLOCK_TOKENS : 1);
+                *(paged ? &m.group_bytes[group] : &m.state_bytes) += one * (paged ? KV_BLOCK_TOKENS : 1);
+                m.kv_block_bytes += paged ? one * KV_BLOCK_TOKENS : 0;
             }
     }
     for (uint32_t i = 0; i < in->n_ropes; i++)
         m.tables += memory_rope_bytes(&in->ropes[i], most.max_len);
     uint64_t places[STEP_TABLES];
-    m.inputs = memory_input_places(&most, places);
+    m.inputs = memory_input_places(&most, m.n_groups, places);
     m.total = m.weights + m.kv + m.states + m.activations + m.tables + m.inputs;
     *out = m;
 done:

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "model/load.h"
 #include "model/rope_table.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,12 @@ static void *weight_ptr(const Model *m, const uint32_t *places, uint32_t slot)
     return (uint8_t *)m->weights.ptr + m->load->places[places[slot]].offset;
 }
 
+/* Where a step table is; group: of one that each KV group has, else 0. */
+static uint64_t input_place(const BoundPlan *bp, StepTable t, uint32_t group)
+{
+    return bp->input_at[t] + group * memory_input_bytes(&bp->plan->shape, t);
+}
+
 /* The fixed part of a step's arguments for one layer (state_base) whose weights are `places`. */
 static void bind_args(const Model *m, const BoundPlan *bp, const PlanStep *s, const uint32_t *places,
                       uint32_t state_base, KArg *out)
@@ -80,7 +87,7 @@ static void bind_args(const Model *m, const BoundPlan *bp, const PlanStep *s, co
             out[i].ptr = (uint8_t *)m->tables.ptr + m->rope_at[a->index];
             break;
         case ARG_STEP:
-            out[i].ptr = (uint8_t *)m->inputs.ptr + bp->input_at[a->index];
+            out[i].ptr = (uint8_t *)m->inputs.ptr + input_place(bp, a->index, a->part);
             break;
         case ARG_I32:
         case ARG_EXPR:
@@ -133,7 +140,7 @@ static Status bind_plan(Model *m, BoundPlan *bp, Err *err)
     if (bp->launches == NULL || bp->args == NULL)
         TRY(err_set(err, ST_NOMEM, "out of memory for %zu launches", launches));
 
-    memory_input_places(&p->shape, bp->input_at);
+    memory_input_places(&p->shape, m->in->n_kv_groups, bp->input_at);
     KArg *args = bp->args;
     TRY(bind_block(m, bp, &p->stem, m->load->stem, 0, &args, err));
     for (uint32_t l = 0; l < m->in->n_layers; l++) {
@@ -280,6 +287,7 @@ static Status allocate(Model *m, Err *err)
 {
     Status st = ST_OK;
     const Instance *in = m->in;
+    const KvGroup *groups = m->memory.groups;
     uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs, sum = 0, places[STEP_TABLES];
     const uint32_t pad = memory_padding(m->plans[0].plan);
     void *host = NULL;
@@ -293,10 +301,11 @@ static Status allocate(Model *m, Err *err)
         const InstanceBlock *b = &in->blocks[in->layers[l].block];
         for (uint32_t s = 0; s < b->n_states; s++)
             for (uint32_t p = 0; p < b->states[s].n_parts; p++) {
-                const bool paged = b->states[s].kind == STATE_PAGED;
+                const InstanceState *state = &b->states[s];
+                const bool paged = state->kind == STATE_PAGED;
+                const uint32_t count = paged ? groups[instance_kv_group(in, state)].blocks : m->widest.max_seqs;
                 uint64_t bytes;
-                TRY(memory_state_bytes(&b->states[s], p, pad + (paged ? m->opt.kv_blocks : m->widest.max_seqs), &bytes,
-                                       err));
+                TRY(memory_state_bytes(state, p, pad + count, &bytes, err));
                 m->recurrent |= !paged;
                 m->state_at[p][in->layers[l].state_base + s] = kv;
                 kv += bytes;
@@ -308,7 +317,7 @@ static Status allocate(Model *m, Err *err)
         m->rope_at[i] = tables;
         tables += memory_rope_bytes(&in->ropes[i], m->opt.max_len);
     }
-    inputs = memory_input_places(&m->widest, places);
+    inputs = memory_input_places(&m->widest, in->n_kv_groups, places);
     TRY(alloc_counted(m, weights, "weights", &m->weights, &sum, err));
     TRY(alloc_counted(m, kv, "KV cache and states", &m->kv, &sum, err));
     TRY(alloc_counted(m, arena, "activations", &m->arena, &sum, err));
@@ -359,12 +368,28 @@ static Status check_options(const ModelOptions *o, Err *err)
     return ST_OK;
 }
 
+/* "1024, and 60 for the last 128 tokens" */
+static void describe_pools(const MemoryPlan *p, char *out, size_t size)
+{
+    size_t at = 0;
+
+    for (uint32_t g = 0; g < p->n_groups && at < size; g++) {
+        const KvGroup *k = &p->groups[g];
+        const char *and = g > 0 ? ", and " : "";
+        int n = k->window == 0
+                    ? snprintf(out + at, size - at, "%s%u", and, k->blocks)
+                    : snprintf(out + at, size - at, "%s%u for the last %u tokens", and, k->blocks, k->window);
+        at += n > 0 ? (size_t)n : 0;
+    }
+}
+
 Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightStore *store, GpuBackend *gpu,
                  const ModelOptions *opt, const Log *log, Err *err)
 {
     Status st = ST_OK;
     Model *m = NULL;
     const Plan *plans[MODEL_MAX_PLANS];
+    char pools[160];
     int64_t vocab = 0;
 
     TRY(check_options(opt, err));
@@ -389,10 +414,11 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
     if (gpu_has_graphs(gpu) && memory_padding(plans[0]) && !opt->eager)
         for (uint32_t i = 0; i + 1 < m->n_plans; i++)
             TRY(record_plan(m, &m->plans[i], err));
+    describe_pools(&m->memory, pools, sizeof pools);
     log_info(log,
-             "memory: %.1f MiB weights, %.1f MiB KV (%u blocks of 16 tokens), %.1f MiB states of %u sequences, "
+             "memory: %.1f MiB weights, %.1f MiB KV (blocks of 16 tokens: %s), %.1f MiB states of %u sequences, "
              "%.1f MiB activations, %.1f MiB tables; allocated as predicted",
-             (double)m->memory.weights / 1048576, (double)m->memory.kv / 1048576, opt->kv_blocks,
+             (double)m->memory.weights / 1048576, (double)m->memory.kv / 1048576, pools,
              (double)m->memory.states / 1048576, m->widest.max_seqs, (double)m->memory.activations / 1048576,
              (double)(m->memory.tables + m->memory.inputs) / 1048576);
     *out = m;
@@ -432,11 +458,29 @@ static Status bad_step(Err *err, const char *what, long long value, long long li
     return err_set(err, ST_INVALID, "step: %s is %lld, which must be below %lld", what, value, limit);
 }
 
+/* The slots and blocks of sequence q in one group. */
+static Status check_blocks(const Model *m, const StepInput *s, uint32_t group, uint32_t q, Err *err)
+{
+    const KvGroup *g = &m->memory.groups[group];
+    const uint32_t max_blocks = shape_max_blocks(&m->widest);
+    const int32_t *slots = s->slots + (size_t)group * s->rows;
+    const int32_t *table = s->block_table + ((size_t)group * s->seqs + q) * max_blocks;
+    const int32_t from = s->seq_start[q], to = s->seq_start[q + 1];
+
+    for (int32_t b = 0; b <= s->positions[to - 1] / KV_BLOCK_TOKENS;
+         b++) /* dead ones as well: a kernel may load them */
+        if (table[b] < 0 || table[b] >= (int32_t)g->blocks)
+            return bad_step(err, "a KV block", table[b], g->blocks);
+    for (int32_t r = from; r < to; r++)
+        if (slots[r] < 0 || slots[r] >= (int64_t)g->blocks * KV_BLOCK_TOKENS)
+            return bad_step(err, "a KV slot", slots[r], (long long)g->blocks * KV_BLOCK_TOKENS);
+    return ST_OK;
+}
+
 /* Every index that a kernel will follow is checked here, once. */
 static Status check_step(const Model *m, const StepShape *shape, const StepInput *s, Err *err)
 {
-    uint32_t max_blocks = shape_max_blocks(&m->widest);
-    int64_t slots = (int64_t)m->opt.kv_blocks * KV_BLOCK_TOKENS;
+    Status st = ST_OK;
 
     if (s->rows == 0 || s->rows > shape->max_rows)
         return bad_step(err, "the number of rows", s->rows, (long long)shape->max_rows + 1);
@@ -458,15 +502,9 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
                 return bad_step(err, "a position", s->positions[r], m->opt.max_len);
             if (s->tokens[r] < 0 || s->tokens[r] >= (int32_t)m->vocab)
                 return bad_step(err, "a token", s->tokens[r], m->vocab);
-            if (s->slots[r] < 0 || s->slots[r] >= slots)
-                return bad_step(err, "a KV slot", s->slots[r], slots);
         }
-        int32_t blocks = s->positions[to - 1] / KV_BLOCK_TOKENS + 1;
-        for (int32_t b = 0; b < blocks; b++) {
-            int32_t phys = s->block_table[(size_t)q * max_blocks + (size_t)b];
-            if (phys < 0 || phys >= (int32_t)m->opt.kv_blocks)
-                return bad_step(err, "a KV block", phys, m->opt.kv_blocks);
-        }
+        for (uint32_t g = 0; g < m->in->n_kv_groups; g++)
+            TRY(check_blocks(m, s, g, q, err));
     }
     for (uint32_t q = 0; m->recurrent && q < s->seqs; q++)
         if (s->state_slots == NULL || s->state_slots[q] < 0 || s->state_slots[q] >= (int32_t)m->widest.max_seqs)
@@ -474,12 +512,13 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
     for (uint32_t o = 0; o < s->outs; o++)
         if (s->out_rows[o] < (o ? s->out_rows[o - 1] + 1 : 0) || s->out_rows[o] >= (int32_t)s->rows)
             return bad_step(err, "an output row", s->out_rows[o], s->rows);
-    return ST_OK;
+done:
+    return st;
 }
 
-static int32_t *host_table(const Model *m, const BoundPlan *bp, StepTable t)
+static int32_t *host_table(const Model *m, const BoundPlan *bp, StepTable t, uint32_t group)
 {
-    return (int32_t *)(void *)(m->host_inputs + bp->input_at[t]);
+    return (int32_t *)(void *)(m->host_inputs + input_place(bp, t, group));
 }
 
 /* Rows of nobody behind the step's own, up to what the graph was recorded for: token 0 at position 0, whose keys, values
@@ -489,26 +528,30 @@ static void pad_inputs(Model *m, const BoundPlan *bp, const StepInput *s)
     const uint32_t max_blocks = shape_max_blocks(&m->widest), n = bp->plan->shape.max_rows;
 
     for (uint32_t r = s->rows; r < n; r++) {
-        host_table(m, bp, STEP_TOKENS)[r] = 0;
-        host_table(m, bp, STEP_POSITIONS)[r] = 0;
-        host_table(m, bp, STEP_SLOTS)[r] = (int32_t)(m->opt.kv_blocks * KV_BLOCK_TOKENS);
-        host_table(m, bp, STEP_ROW_SEQ)[r] = (int32_t)r;
-        host_table(m, bp, STEP_SEQ_START)[r + 1] = (int32_t)r + 1;
-        host_table(m, bp, STEP_BLOCK_TABLE)[(size_t)r * max_blocks] = (int32_t)m->opt.kv_blocks;
-        host_table(m, bp, STEP_STATE_SLOTS)[r] = (int32_t)m->widest.max_seqs;
+        host_table(m, bp, STEP_TOKENS, 0)[r] = 0;
+        host_table(m, bp, STEP_POSITIONS, 0)[r] = 0;
+        host_table(m, bp, STEP_ROW_SEQ, 0)[r] = (int32_t)r;
+        host_table(m, bp, STEP_SEQ_START, 0)[r + 1] = (int32_t)r + 1;
+        host_table(m, bp, STEP_STATE_SLOTS, 0)[r] = (int32_t)m->widest.max_seqs;
+        for (uint32_t g = 0; g < m->in->n_kv_groups; g++) {
+            const int32_t block = (int32_t)m->memory.groups[g].blocks;
+            host_table(m, bp, STEP_SLOTS, g)[r] = block * KV_BLOCK_TOKENS;
+            host_table(m, bp, STEP_BLOCK_TABLE, g)[(size_t)r * max_blocks] = block;
+        }
     }
     for (uint32_t o = s->outs; o < n; o++)
-        host_table(m, bp, STEP_OUT_ROWS)[o] = (int32_t)n - 1;
+        host_table(m, bp, STEP_OUT_ROWS, 0)[o] = (int32_t)n - 1;
 }
 
 /* All tables in one upload. */
 static Status upload_inputs(Model *m, const BoundPlan *bp, const StepInput *s, bool pad, Err *err)
 {
     const size_t blocks = shape_max_blocks(&m->widest);
+    const uint32_t groups = m->in->n_kv_groups;
     const struct {
         StepTable table;
         const int32_t *from;
-        size_t n;
+        size_t n; /* of one group, where the table is one of several */
     } in[] = {{STEP_TOKENS, s->tokens, s->rows},
               {STEP_POSITIONS, s->positions, s->rows},
               {STEP_SLOTS, s->slots, s->rows},
@@ -520,12 +563,12 @@ static Status upload_inputs(Model *m, const BoundPlan *bp, const StepInput *s, b
     const size_t seqs = pad ? bp->plan->shape.max_seqs : s->seqs;
 
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
-        if (in[i].n)
-            memcpy(host_table(m, bp, in[i].table), in[i].from, in[i].n * sizeof(int32_t));
+        for (uint32_t g = 0; in[i].n > 0 && g < (step_table_grouped(in[i].table) ? groups : 1); g++)
+            memcpy(host_table(m, bp, in[i].table, g), in[i].from + g * in[i].n, in[i].n * sizeof(int32_t));
     if (pad)
         pad_inputs(m, bp, s);
     return gpu_upload(m->gpu, m->inputs.ptr, m->host_inputs,
-                      bp->input_at[STEP_BLOCK_TABLE] + seqs * blocks * sizeof(int32_t), err);
+                      input_place(bp, STEP_BLOCK_TABLE, groups - 1) + seqs * blocks * sizeof(int32_t), err);
 }
 
 static BoundPlan *choose_plan(Model *m, const StepInput *s)
@@ -579,6 +622,17 @@ const ModelOptions *model_options(const Model *m)
 uint32_t model_vocab(const Model *m)
 {
     return m->vocab;
+}
+
+uint32_t model_max_tokens(const Model *m)
+{
+    uint32_t tokens = m->opt.max_len;
+
+    for (uint32_t g = 0; g < m->memory.n_groups; g++) {
+        uint32_t most = kv_group_tokens(m->memory.groups[g]);
+        tokens = most < tokens ? most : tokens;
+    }
+    return tokens;
 }
 
 const Plan *model_plan(const Model *m, uint32_t decode_rows)

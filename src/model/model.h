@@ -19,7 +19,7 @@ typedef struct ModelOptions {
     uint32_t max_outs;  /* output rows of the largest extend step; logits take 4 * vocab bytes for each */
     uint32_t max_seqs;  /* sequences of one step; decode rungs 1, 2, 4, 8, ... up to this */
     uint32_t max_len;   /* tokens of one sequence */
-    uint32_t kv_blocks; /* blocks of 16 tokens in the pool */
+    uint32_t kv_blocks; /* blocks of 16 tokens in the pool of a KV group; one with a window takes as many or fewer */
     bool batch_invariant;
     bool eager;                /* no graphs, also where the device has them */
     const char *const *levers; /* opted-in rules; may be NULL */
@@ -35,7 +35,7 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
                  const ModelOptions *opt, const Log *log, Err *err);
 void model_free(Model *m);
 
-/* Runs one step. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
+/* Runs one step. Tables of KV groups follow each other as MemoryPlan.groups do. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
  * max_seqs and of one sequence only; a row at position 0 starts from zeros whatever its slot holds. logits: host memory f32 [outs][vocab], NULL when outs
  * is 0. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
  * the smallest rung that holds it; where graphs are, it runs as one, filled up with rows of nobody. */
@@ -46,6 +46,8 @@ const char *model_lost(const Model *m);
 const MemoryPlan *model_memory(const Model *m);
 const ModelOptions *model_options(const Model *m);
 uint32_t model_vocab(const Model *m);
+/* Tokens that the longest sequence may have: max_len, or what the KV pools hold of it where that is less. */
+uint32_t model_max_tokens(const Model *m);
 /* Plan used for a decode step of `rows`, or for extend when rows is 0; for reports. */
 const Plan *model_plan(const Model *m, uint32_t decode_rows);
 /* Bytes of weights that one decode step reads. */

@@ -1,34 +1,40 @@
-/* solo.c - see solo.h. */
+/* solo.c - see solo.h. Logical block b is physical block b modulo the pool: a pool with a window holds all that a chunk
+ * sees and writes, so what is overwritten is dead. */
 #include "model/solo.h"
 #include <stdlib.h>
 
 struct Solo {
     Model *model;
     uint32_t len, chunk, limit;
-    int32_t *positions, *slots, *row_seq, *table, *out_rows; /* chunk-sized, and the block table */
+    uint32_t blocks;                                         /* of a table */
+    int32_t *positions, *slots, *row_seq, *table, *out_rows; /* chunk-sized, slots and table for each KV group */
 };
 
 Status solo_new(Solo **out, Model *m, Err *err)
 {
     Status st = ST_OK;
     const ModelOptions *o = model_options(m);
-    uint32_t blocks = (o->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    const MemoryPlan *mem = model_memory(m);
     Solo *s = calloc(1, sizeof *s);
 
     if (s == NULL)
         return err_set(err, ST_NOMEM, "out of memory for a sequence");
     s->model = m;
     s->chunk = o->max_rows;
-    s->limit = o->max_len < o->kv_blocks * KV_BLOCK_TOKENS ? o->max_len : o->kv_blocks * KV_BLOCK_TOKENS;
+    for (uint32_t g = 0; g < mem->n_groups; g++)
+        s->chunk = kv_group_rows(mem->groups[g], s->chunk);
+    s->limit = model_max_tokens(m);
+    s->blocks = kv_group_blocks(o->max_len);
     s->positions = calloc(s->chunk, sizeof(int32_t));
-    s->slots = calloc(s->chunk, sizeof(int32_t));
+    s->slots = calloc((size_t)mem->n_groups * s->chunk, sizeof(int32_t));
     s->row_seq = calloc(s->chunk, sizeof(int32_t));
     s->out_rows = calloc(s->chunk, sizeof(int32_t));
-    s->table = calloc(blocks, sizeof(int32_t));
+    s->table = calloc((size_t)mem->n_groups * s->blocks, sizeof(int32_t));
     if (!s->positions || !s->slots || !s->row_seq || !s->out_rows || !s->table)
         TRY(err_set(err, ST_NOMEM, "out of memory for a sequence"));
-    for (uint32_t b = 0; b < blocks && b < o->kv_blocks; b++)
-        s->table[b] = (int32_t)b;
+    for (uint32_t g = 0; g < mem->n_groups; g++)
+        for (uint32_t b = 0; b < s->blocks; b++)
+            s->table[(size_t)g * s->blocks + b] = (int32_t)(b % mem->groups[g].blocks);
     *out = s;
     s = NULL;
 done:
@@ -53,6 +59,16 @@ void solo_reset(Solo *s)
     s->len = 0;
 }
 
+static void fill_slots(Solo *s, uint32_t rows)
+{
+    for (uint32_t g = 0; g < model_memory(s->model)->n_groups; g++)
+        for (uint32_t r = 0; r < rows; r++) {
+            const uint32_t p = s->len + r;
+            const int32_t block = s->table[(size_t)g * s->blocks + p / KV_BLOCK_TOKENS];
+            s->slots[(size_t)g * rows + r] = block * KV_BLOCK_TOKENS + (int32_t)(p % KV_BLOCK_TOKENS);
+        }
+}
+
 Status solo_append(Solo *s, const int32_t *ids, uint32_t n, float *logits, Err *err)
 {
     Status st = ST_OK;
@@ -68,9 +84,10 @@ Status solo_append(Solo *s, const int32_t *ids, uint32_t n, float *logits, Err *
         uint32_t rows = n - done < most ? n - done : most;
         int32_t start[2] = {0, (int32_t)rows}, state_slot = 0;
         for (uint32_t r = 0; r < rows; r++) {
-            s->positions[r] = s->slots[r] = (int32_t)(s->len + r); /* block b is physical block b */
+            s->positions[r] = (int32_t)(s->len + r);
             s->out_rows[r] = (int32_t)r;
         }
+        fill_slots(s, rows);
         StepInput in = {.rows = rows,
                         .seqs = 1,
                         .outs = logits ? rows : 0,

@@ -57,6 +57,31 @@ static void kv_blocks__take_is_all_or_nothing(void **state)
     kv_blocks_free(kv);
 }
 
+static void kv_blocks__recycled_blocks_serve_others_and_the_rest_keep_their_places(void **state)
+{
+    KvBlocks *kv = pool(4);
+    KvTable a = {0}, b = {0};
+    int32_t third, fourth;
+    Err err;
+    (void)state;
+    assert_int_equal(kv_blocks_take(kv, &a, 4 * 16, &err), ST_OK);
+    third = a.blocks[2];
+    fourth = a.blocks[3];
+    kv_blocks_recycle(kv, &a, 2);
+    assert_int_equal(kv_blocks_available(kv), 2);
+    kv_blocks_recycle(kv, &a, 1); /* they are gone already */
+    assert_int_equal(kv_blocks_available(kv), 2);
+    assert_true(a.n == 4 && a.blocks[2] == third && a.blocks[3] == fourth);
+    assert_int_equal(kv_blocks_need(&a, 5 * 16), 1);
+    assert_int_equal(kv_blocks_take(kv, &b, 16, &err), ST_OK);
+    assert_int_equal(kv_blocks_take(kv, &a, 5 * 16, &err), ST_OK);
+    assert_int_equal(kv_blocks_available(kv), 0);
+    kv_blocks_give(kv, &a); /* what it still has, and nothing of b's */
+    assert_int_equal(kv_blocks_available(kv), 3);
+    kv_blocks_give(kv, &b);
+    kv_blocks_free(kv);
+}
+
 static void kv_blocks__refuse_sizes_whose_slots_are_no_int32(void **state)
 {
     KvBlocks *kv = NULL;
@@ -76,7 +101,7 @@ static void kv_blocks__random_schedules_never_share_or_lose_a_block(void **state
     for (int seed = 0; seed < 50; seed++) {
         KvBlocks *kv = pool(BLOCKS);
         KvTable t[TABLES] = {{0}};
-        uint32_t tokens[TABLES] = {0};
+        uint32_t tokens[TABLES] = {0}, first[TABLES] = {0};
         Err err;
 
         srand48(seed);
@@ -87,7 +112,12 @@ static void kv_blocks__random_schedules_never_share_or_lose_a_block(void **state
 
             if (lrand48() % 4 == 0) {
                 kv_blocks_give(kv, &t[i]);
-                tokens[i] = 0;
+                tokens[i] = first[i] = 0;
+            } else if (lrand48() % 3 == 0) {
+                uint32_t to = (uint32_t)lrand48() % (t[i].n + 2), n = t[i].n;
+                kv_blocks_recycle(kv, &t[i], to);
+                to = to < n ? to : n;
+                first[i] = first[i] > to ? first[i] : to;
             } else {
                 uint32_t want = tokens[i] + (uint32_t)(lrand48() % 100), free_before = kv_blocks_available(kv);
                 uint32_t need = (want + 15) / 16 - (tokens[i] + 15) / 16;
@@ -101,7 +131,10 @@ static void kv_blocks__random_schedules_never_share_or_lose_a_block(void **state
             memset(owner, -1, sizeof owner);
             for (int k = 0; k < TABLES; k++) {
                 assert_int_equal(t[k].n, (tokens[k] + 15) / 16);
-                for (uint32_t b = 0; b < t[k].n; b++) {
+                assert_int_equal(t[k].first, first[k]);
+                for (uint32_t b = 0; b < first[k]; b++)
+                    assert_int_equal(t[k].blocks[b], 0);
+                for (uint32_t b = first[k]; b < t[k].n; b++) {
                     assert_in_range(t[k].blocks[b], 0, BLOCKS - 1);
                     assert_int_equal(owner[t[k].blocks[b]], -1);
                     owner[t[k].blocks[b]] = k;
@@ -125,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kv_blocks__need_counts_whole_blocks_beyond_the_table),
         cmocka_unit_test(kv_blocks__take_is_all_or_nothing),
+        cmocka_unit_test(kv_blocks__recycled_blocks_serve_others_and_the_rest_keep_their_places),
         cmocka_unit_test(kv_blocks__refuse_sizes_whose_slots_are_no_int32),
         cmocka_unit_test(kv_blocks__random_schedules_never_share_or_lose_a_block),
     };

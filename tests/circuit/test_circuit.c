@@ -121,6 +121,8 @@ static void circuit__a_block_is_checked_node_by_node(void **state)
               "circuits/blocks/mini.toml:15:7: 'style' cannot be \"neo\"");
     run_block("[[node]]\nid='a'\nop='linear'\nin=['x']\nout=['y']\nweight='w'\nwhen='1 +'\n",
               "circuits/blocks/mini.toml:15:6: ");
+    run_block("[[state]]\nid='s'\nkind='recurrent'\nwindow='8'\nparts=[{name='h', heads='1', width='2'}]\n",
+              "circuits/blocks/mini.toml:12:8: only a paged state has a window");
     run_block("", "circuits/blocks/mini.toml:1:1: a block needs at least one [[node]]");
 }
 
@@ -171,6 +173,7 @@ static void circuit__what_a_block_asks_for_must_be_given(void **state)
          "circuits/blocks/mlp.toml:^: 'eps' must be a number, but for "},
         {"circuits/blocks/mlp.toml", "[\"ffn\", \"hidden\"]", "^[\"ffm\", \"hidden\"]",
          "circuits/blocks/mlp.toml:^: \"ffm\": for "},
+        {"circuits/blocks/attention.toml", "window = \"window\"", "window = \"span\"", "...\"span\": for "},
         {"circuits/blocks/attention.toml", "table    = \"$rope_table\"", "table    = \"lokal\"",
          "...config.toml has no [rope.lokal]"},
         {"circuits/blocks/attention.toml", "when   = \"qk_norm\"", "when   = \"q_norms\"", "...'q_norms'"},

@@ -237,6 +237,54 @@ static void instance__outlives_the_library_and_the_checkpoint(void **state)
     instance_free(in);
 }
 
+static void expect_groups(const char *name, const uint32_t *windows, uint32_t n)
+{
+    Instance *in = fixture_open(lib, name);
+
+    assert_int_equal(in->n_kv_groups, n);
+    for (uint32_t g = 0; g < n; g++)
+        assert_int_equal(in->kv_windows[g], windows[g]);
+    for (uint32_t i = 0; i < in->n_layers; i++) {
+        const InstanceBlock *b = &in->blocks[in->layers[i].block];
+        for (uint32_t s = 0; s < b->n_states; s++)
+            if (b->states[s].kind == STATE_PAGED) {
+                assert_int_equal(in->kv_windows[instance_kv_group(in, &b->states[s])], b->states[s].window);
+                assert_true(layer_window(in, i) == b->states[s].window);
+            }
+    }
+    instance_free(in);
+}
+
+static void instance__paged_states_are_grouped_by_window(void **state)
+{
+    (void)state;
+    expect_groups("llama", (uint32_t[]){0}, 1);
+    expect_groups("mistral", (uint32_t[]){8}, 1);
+    expect_groups("gpt-oss-20b", (uint32_t[]){0, 128}, 2);
+    expect_groups("gemma-3-270m", (uint32_t[]){0, 512}, 2);
+}
+
+static void instance__refuses_a_state_that_keeps_less_than_its_op_sees(void **state)
+{
+    static Embedded e;
+    CircuitLibrary *broken = NULL;
+    json_t *j = fixture_load("mistral");
+    Err err = {{0}};
+
+    (void)state;
+    assert_int_equal(embedded_add_dir(&e, "circuits", &err), ST_OK);
+    assert_true(embedded_replace(&e, "circuits/blocks/attention.toml", "window = \"window\"", "window = \"7\""));
+    assert_int_equal(circuit_library_new(&broken, e.files, e.n, &err), ST_OK);
+    assert_refused(broken, j, false, ST_FORMAT, TEXTS("node attn", "it looks further back than its state's window"));
+    circuit_library_free(broken);
+    assert_true(embedded_replace(&e, "circuits/blocks/attention.toml", "window = \"7\"", "window = \"9\""));
+    assert_int_equal(circuit_library_new(&broken, e.files, e.n, &err), ST_OK);
+    instance_free(fixture_instance(broken, j, false)); /* more than needed is no fault */
+    circuit_library_free(broken);
+    embedded_free(&e);
+    json_decref(j);
+}
+
 /* A block file that fits the language but not the model is found out at its node. */
 static void instance__a_wrong_width_is_said_at_its_node(void **state)
 {
@@ -272,6 +320,8 @@ int main(void)
         cmocka_unit_test(instance__layers_of_different_formats_are_different_blocks),
         cmocka_unit_test(instance__a_bare_configuration_has_the_format_asked_for),
         cmocka_unit_test(instance__outlives_the_library_and_the_checkpoint),
+        cmocka_unit_test(instance__paged_states_are_grouped_by_window),
+        cmocka_unit_test(instance__refuses_a_state_that_keeps_less_than_its_op_sees),
         cmocka_unit_test(instance__a_wrong_width_is_said_at_its_node),
     };
 

@@ -111,7 +111,9 @@ static void instance_report__differences_name_layers_nodes_and_parameters(void *
     json_object_set_new(meta, "layer_types", json_literal("['full_attention', 'sliding_attention']"));
     b = fixture_instance(lib, j, false);
     instance_diff(a, b, &s);
-    assert_string_equal(str_c(&s), "layers 1: node attn: window: 0, in the second 8\n");
+    assert_string_equal(str_c(&s), "layers 1: node attn: window: 0, in the second 8\n"
+                                   "layers 1: state kv.k: 2 x 16 bf16, in the second 2 x 16 bf16 of the last 8\n"
+                                   "layers 1: state kv.v: 2 x 16 bf16, in the second 2 x 16 bf16 of the last 8\n");
     assert_int_equal(instance_digest(a, da, NULL), ST_OK);
     assert_int_equal(instance_digest(b, db, NULL), ST_OK);
     assert_string_not_equal(da, db);

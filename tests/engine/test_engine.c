@@ -13,16 +13,22 @@ typedef struct Bench {
     Engine *e;
 } Bench;
 
-static void bench_init_at(Bench *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len, uint32_t kv_blocks,
-                          uint32_t queue_len)
+static void bench_init_groups(Bench *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len, const KvGroup *groups,
+                              uint32_t n_groups, uint32_t queue_len)
 {
     const EngineOptions opt = {.queue_len = queue_len};
     Err err;
-    fake_init(&b->f, max_rows, max_seqs, max_len, kv_blocks);
+    fake_init_groups(&b->f, max_rows, max_seqs, max_len, groups, n_groups);
     clock_fake_init(&b->clock);
     b->f.clock = &b->clock;
     b->f.step_ns = 1000;
     assert_int_equal(engine_new_with_runner(&b->e, &b->f.runner, &b->clock.base, &opt, NULL, &err), ST_OK);
+}
+
+static void bench_init_at(Bench *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len, uint32_t kv_blocks,
+                          uint32_t queue_len)
+{
+    bench_init_groups(b, max_rows, max_seqs, max_len, &(KvGroup){0, kv_blocks}, 1, queue_len);
 }
 
 static void bench_init(Bench *b)
@@ -159,6 +165,128 @@ static void step__admits_in_order_of_arrival_and_lets_nobody_overtake(void **sta
     stream_free(s0);
     stream_free(s1);
     stream_free(s2);
+    bench_release(&b);
+}
+
+/* ---- windows ---------------------------------------------------------------------------------------------------- */
+
+/* Reads to the end of the stream, as the only request; returns the most blocks ever in use. */
+static uint32_t run_alone(Bench *b, const GenRequest *r)
+{
+    int32_t want[1024], got[1024];
+    FinishReason finish = FINISH_NONE, want_finish;
+    uint32_t n_want = fake_answer(&b->f, r, want, &want_finish), n = 0, most = 0;
+    Stream *s = submit(b, r);
+
+    while (finish == FINISH_NONE) {
+        assert_true(step(b) && b->f.steps < 5000);
+        most = stats(b).kv_blocks_used > most ? stats(b).kv_blocks_used : most;
+        n += read_all(s, got + n, &finish);
+    }
+    assert_int_equal(n, n_want);
+    assert_int_equal(finish, want_finish);
+    assert_memory_equal(got, want, n * sizeof *got);
+    assert_int_equal(stats(b).kv_blocks_used, 0);
+    stream_free(s);
+    return most;
+}
+
+static void window__keeps_a_bounded_number_of_blocks_whatever_the_length(void **state)
+{
+    const KvGroup window = {40, 8}; /* 39 + 63 tokens of a chunk, where they lie worst */
+    GenRequest r = request(700, 200);
+    Bench b;
+    (void)state;
+    assert_int_equal(kv_group_live(40, 63), 8);
+    bench_init_groups(&b, 63, 2, 1000, &window, 1, 8);
+    assert_int_equal(run_alone(&b, &r), 8);
+    assert_int_equal(b.f.steps, 12 + 199); /* no chunk was cut for want of blocks */
+    bench_release(&b);
+}
+
+static void window__pool_without_room_for_a_chunk_cuts_chunks(void **state)
+{
+    const KvGroup window = {40, 4}; /* (40 + 1 + 13) / 16 + 1: just enough for a row */
+    GenRequest r = request(700, 200);
+    Bench b;
+    (void)state;
+    assert_int_equal(kv_group_live(40, 1), 4);
+    bench_init_groups(&b, 64, 2, 1000, &window, 1, 8);
+    assert_int_equal(run_alone(&b, &r), 4);
+    assert_true(b.f.steps > 11 + 199);
+    assert_true(b.f.most_rows >= 16);
+    bench_release(&b);
+}
+
+/* A pool that does not even hold the window serves what fits in it, and refuses more with a sentence. */
+static void window__pool_below_the_window_bounds_the_request(void **state)
+{
+    const KvGroup groups[2] = {{0, 100}, {40, 3}};
+    GenRequest r = request(40, 100), over = request(48, 1);
+    Stream *s = NULL;
+    Bench b;
+    Err err;
+    (void)state;
+    bench_init_groups(&b, 64, 2, 1000, groups, 2, 8);
+    assert_int_equal(engine_submit(b.e, &over, &s, &err), ST_INVALID);
+    assert_non_null(strstr(err.msg, "the KV cache holds 48 tokens"));
+    assert_int_equal(run_alone(&b, &r), 3 + 3); /* 48 tokens in all */
+    bench_release(&b);
+}
+
+/* Either pool full: the next request waits, and begins when blocks are back. */
+static void window__full_pool_of_either_group_makes_requests_wait(void **state)
+{
+    const KvGroup full_is_tight[2] = {{0, 9}, {20, 40}}, window_is_tight[2] = {{0, 40}, {20, 5}};
+    const KvGroup *const cases[2] = {full_is_tight, window_is_tight};
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        GenRequest r = request(100, 20);
+        int32_t want[128], got[128];
+        FinishReason finish;
+        Stream *s[3];
+        Bench b;
+
+        bench_init_groups(&b, 16, 3, 200, cases[c], 2, 8);
+        const uint32_t n = fake_answer(&b.f, &r, want, &finish);
+        for (int i = 0; i < 3; i++)
+            s[i] = submit(&b, &r);
+        step(&b);
+        assert_int_equal(stats(&b).running, 1);
+        assert_int_equal(stats(&b).waiting, 2);
+        while (step(&b))
+            assert_true(stats(&b).running <= 1 + (uint32_t)c); /* 3 blocks for good: the second one fits at times */
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(read_all(s[i], got, &finish), n);
+            assert_int_equal(finish, FINISH_LENGTH);
+            assert_memory_equal(got, want, n * sizeof *got);
+            stream_free(s[i]);
+        }
+        assert_int_equal(stats(&b).kv_blocks_used, 0);
+        bench_release(&b);
+    }
+}
+
+static void window__cancelled_request_gives_the_blocks_of_every_group_back(void **state)
+{
+    const KvGroup groups[3] = {{0, 60}, {20, 8}, {50, 12}};
+    GenRequest r = request(300, 0);
+    FinishReason finish;
+    Bench b;
+    (void)state;
+    bench_init_groups(&b, 32, 2, 600, groups, 3, 8);
+    for (int steps = 1; steps < 40; steps += 6) { /* within its prompt, and far behind */
+        Stream *s = submit(&b, &r);
+        for (int i = 0; i < steps; i++)
+            step(&b);
+        assert_true(stats(&b).kv_blocks_used > 0);
+        stream_cancel(s);
+        step(&b);
+        read_all(s, NULL, &finish);
+        assert_int_equal(finish, FINISH_CANCELLED);
+        assert_int_equal(stats(&b).kv_blocks_used, 0);
+        stream_free(s);
+    }
     bench_release(&b);
 }
 
@@ -458,7 +586,7 @@ static void new__refuses_bounds_of_nothing(void **state)
     assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){.queue_len = 1}, NULL, &err),
                      ST_INVALID);
     none = b.f.runner;
-    none.kv_blocks = 0;
+    none.groups[0].blocks = 0;
     assert_int_equal(engine_new_with_runner(&e, &none, &b.clock.base, &(EngineOptions){.queue_len = 1}, NULL, &err),
                      ST_INVALID);
     assert_null(e);
@@ -745,6 +873,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step__mixes_decode_rows_with_prompt_chunks),
         cmocka_unit_test(step__admits_in_order_of_arrival_and_lets_nobody_overtake),
+        cmocka_unit_test(window__keeps_a_bounded_number_of_blocks_whatever_the_length),
+        cmocka_unit_test(window__pool_without_room_for_a_chunk_cuts_chunks),
+        cmocka_unit_test(window__pool_below_the_window_bounds_the_request),
+        cmocka_unit_test(window__full_pool_of_either_group_makes_requests_wait),
+        cmocka_unit_test(window__cancelled_request_gives_the_blocks_of_every_group_back),
         cmocka_unit_test(step__admits_with_one_block_to_spare_unless_it_is_never_needed),
         cmocka_unit_test(step__bounds_running_sequences_by_outputs),
         cmocka_unit_test(step__preempts_the_youngest_and_resumes_it_with_the_same_answer),

@@ -6,8 +6,8 @@
  * request), random arrivals and requests that leave in the middle of their prompt or of their answer.
  *
  * Each request's first token is its own, so that a step's sequence can be told by it. The runner between engine and model
- * keeps which token each KV slot holds; it reads a sequence's history through the step's block table, as attention does, and
- * holds it, and the logits behind it, against the request's. */
+ * keeps which token each KV slot holds; it reads a sequence's history through the step's block tables, as far back as the
+ * window of each KV group goes, as attention does, and holds it, and the logits behind it, against the request's. */
 #include "engine/step_runner.h"
 #include "support/open_model.h"
 
@@ -41,7 +41,8 @@ typedef struct Schedule {
     Model *model;
     StepRunner runner;
     Planned plans[REQUESTS];
-    int32_t *held; /* [slots]: token in each KV slot */
+    int32_t *held[KV_MAX_GROUPS]; /* [slots]: token in each KV slot */
+    Planned *owner[16];           /* of each state slot, since its sequence was at position 0 */
     Counts counts;
     char fault[256];
 } Schedule;
@@ -154,19 +155,29 @@ static void answer_alone(Schedule *s, Planned *p, Solo *solo, uint32_t limit)
 /* Which request sequence q of the step is; NULL and a fault when its history is none's. */
 static Planned *request_of(Schedule *s, const StepInput *in, uint32_t q)
 {
-    const int32_t *table = in->block_table + (size_t)q * ((s->runner.max_len + 15) / 16);
+    const uint32_t begin = (uint32_t)in->positions[in->seq_start[q]];
     const uint32_t end = (uint32_t)in->positions[in->seq_start[q + 1] - 1] + 1;
-    const int32_t first = s->held[table[0] * 16];
+    const int32_t first = in->tokens[in->seq_start[q]];
+    Planned **owner = &s->owner[in->state_slots[q]];
 
-    for (uint32_t i = 0; i < end; i++) {
-        int32_t token = s->held[table[i / 16] * 16 + (int32_t)(i % 16)];
-        if (first < 0 || first >= REQUESTS || s->plans[first].tokens[i] != token) {
-            snprintf(s->fault, sizeof s->fault, "request %d has token %d at %u of %u in its blocks, not its own", first,
-                     token, i, end);
-            return NULL;
+    if (begin == 0)
+        *owner = first >= 0 && first < REQUESTS ? &s->plans[first] : NULL;
+    for (uint32_t g = 0; *owner && g < s->runner.n_groups; g++) {
+        const int32_t *table = in->block_table + ((size_t)g * in->seqs + q) * ((s->runner.max_len + 15) / 16);
+        const uint32_t window = s->runner.groups[g].window;
+
+        for (uint32_t i = window > 0 && begin >= window ? begin - window + 1 : 0; i < end; i++) {
+            int32_t token = s->held[g][table[i / 16] * 16 + (int32_t)(i % 16)];
+            if ((*owner)->tokens[i] != token) {
+                snprintf(s->fault, sizeof s->fault, "request %d has token %d at %u of %u in its blocks, not its own",
+                         (*owner)->tokens[0], token, i, end);
+                return NULL;
+            }
         }
     }
-    return &s->plans[first];
+    if (*owner == NULL)
+        snprintf(s->fault, sizeof s->fault, "sequence %u of a step is no request's", q);
+    return *owner;
 }
 
 static void watch(Schedule *s, const StepInput *in, const float *logits)
@@ -210,8 +221,9 @@ static Status run_watched(void *ctx, const StepInput *in, float *logits, Err *er
 
     if (st != ST_OK)
         return st;
-    for (uint32_t r = 0; r < in->rows; r++)
-        s->held[in->slots[r]] = in->tokens[r];
+    for (uint32_t g = 0; g < s->runner.n_groups; g++)
+        for (uint32_t r = 0; r < in->rows; r++)
+            s->held[g][in->slots[(size_t)g * in->rows + r]] = in->tokens[r];
     watch(s, in, logits);
     return s->fault[0] ? err_set(err, ST_INVALID, "%s", s->fault) : ST_OK;
 }
@@ -315,7 +327,6 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
     o.max_outs = below(s, 2) || o.max_rows < o.max_seqs ? o.max_rows : o.max_seqs;
     o.kv_blocks = (o.max_len + 15) / 16 - below(s, 2) + below(s, 3);
     const DType kv = formats[seed % 4];
-    const uint32_t limit = o.max_len < o.kv_blocks * 16 ? o.max_len : o.kv_blocks * 16;
 
     GpuBackend *gpu[2]; /* threads change nothing either; one is quicker where others want the CPUs */
     if (gpu_cpu_new(&gpu[0], hw, 1, &e) != ST_OK || gpu_cpu_new(&gpu[1], hw, seed % 8 == 0 ? 2 : 1, &e) != ST_OK)
@@ -329,9 +340,14 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
                              .max_seqs = o.max_seqs,
                              .max_len = o.max_len,
                              .kv_blocks = o.kv_blocks,
-                             .vocab = model_vocab(m.model)};
-    s->held = calloc(o.kv_blocks * 16u, sizeof *s->held);
-    assert_non_null(s->held);
+                             .vocab = model_vocab(m.model),
+                             .n_groups = model_memory(m.model)->n_groups};
+    for (uint32_t g = 0; g < s->runner.n_groups; g++) {
+        s->runner.groups[g] = model_memory(m.model)->groups[g];
+        s->held[g] = calloc(s->runner.groups[g].blocks * 16u, sizeof(int32_t));
+        assert_non_null(s->held[g]);
+    }
+    const uint32_t limit = model_max_tokens(m.model);
     if (solo_new(&solo, alone.model, &e) != ST_OK)
         FAIL(s, "%s", e.msg);
     for (uint32_t i = 0; i < REQUESTS; i++) {
@@ -347,7 +363,8 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
     total->left_answer += s->counts.left_answer;
     for (uint32_t i = 0; i < REQUESTS; i++)
         free(s->plans[i].logits);
-    free(s->held);
+    for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
+        free(s->held[g]);
     solo_free(solo);
     close_model(&m);
     close_model(&alone);

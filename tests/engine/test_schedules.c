@@ -23,7 +23,7 @@ static uint32_t below(unsigned short rng[3], uint32_t n)
 
 static void make_planned(Planned *p, const FakeModel *f, unsigned short rng[3])
 {
-    const uint32_t pool = f->runner.kv_blocks * 16, room = (f->runner.max_len < pool ? f->runner.max_len : pool) - 1;
+    const uint32_t room = fake_limit(f) - 1;
 
     *p = (Planned){.arrives_at = below(rng, 60), .leaves_at = below(rng, 3) == 0 ? 1 + below(rng, 80) : 0};
     p->req.prompt = p->prompt;
@@ -74,11 +74,30 @@ static void expect_answer(const Planned *p, bool may_be_cut)
     assert_memory_equal(p->got, p->expected, p->n_got * sizeof *p->got);
 }
 
+/* A fake model of random bounds: of one group that keeps all, of one window, of both, or of three windows; pools from
+ * too small for a window to ample. */
+static void make_model(FakeModel *f, unsigned short rng[3])
+{
+    static const uint32_t chunk_rows[] = {1, 2, 3, 7, 16, 33, 64};
+    const uint32_t rows = chunk_rows[below(rng, 7)], seqs = 1 + below(rng, 7), len = 30 + below(rng, MAX_LEN - 30);
+    const uint32_t kind = below(rng, 5);
+    KvGroup groups[3] = {{0, 3 + below(rng, 9)}};
+    uint32_t n = 1;
+
+    if (kind == 1 || kind == 2) /* windows without a group that keeps all */
+        n = 0;
+    for (uint32_t i = 0; i < kind && n < 3; i++) {
+        const uint32_t window = 1 + below(rng, below(rng, 2) ? 20 : 70);
+        groups[n++] = (KvGroup){window, below(rng, 3) ? kv_group_pool(window, 3 + below(rng, 20), seqs, rows)
+                                                      : 2 + below(rng, 7)};
+    }
+    fake_init_groups(f, rows, seqs, len, groups, n);
+}
+
 /* Returns the preemptions of the schedule. */
 static uint64_t run_schedule(int seed)
 {
     unsigned short rng[3] = {(unsigned short)seed, 0x1234, 0x330e};
-    static const uint32_t chunk_rows[] = {1, 2, 3, 7, 16, 33, 64};
     const EngineOptions opt = {.queue_len = REQUESTS};
     ClockFake clock;
     FakeModel f;
@@ -91,7 +110,7 @@ static uint64_t run_schedule(int seed)
 
     assert_non_null(plans);
     clock_fake_init(&clock);
-    fake_init(&f, chunk_rows[below(rng, 7)], 1 + below(rng, 7), 30 + below(rng, MAX_LEN - 30), 3 + below(rng, 9));
+    make_model(&f, rng);
     assert_int_equal(engine_new_with_runner(&e, &f.runner, &clock.base, &opt, NULL, &err), ST_OK);
     for (uint32_t i = 0; i < REQUESTS; i++)
         make_planned(&plans[i], &f, rng);

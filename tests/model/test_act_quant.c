@@ -130,6 +130,7 @@ static void solitary(Solitary *s, const Instance *in, const Found *f, const char
                        .source = in->source,
                        .dims = s->dims,
                        .n_dims = 1,
+                       .n_kv_groups = 1,
                        .kv_format = DT_F32,
                        .bos_id = -1,
                        .stem_bindings = &s->table_binding,

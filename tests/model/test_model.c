@@ -62,6 +62,141 @@ static void model__keeps_a_recurrent_state_for_each_sequence(void **state)
     close_model(&m);
 }
 
+/* gpt-oss: 4 layers, each second one with a window of 8; a token takes 2 x 2 heads of 32 x bf16 = 256 bytes a layer. */
+static void model__window_layers_keep_their_window_only(void **state)
+{
+    (void)state;
+    ModelOptions o = options;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    o.kv_blocks = 100;
+    o.max_len = 1600;
+    OpenModel m = open_model("oracles/gpt_oss", "avx2", DT_BF16, &o, mock);
+    const MemoryPlan *p = model_memory(m.model);
+    assert_int_equal(gpu_mock_bytes(mock), p->total);
+    assert_int_equal(p->n_groups, 2);
+    assert_true(p->groups[0].window == 0 && p->groups[0].blocks == 100);
+    assert_int_equal(p->groups[1].window, 8);
+    assert_int_equal(p->groups[1].blocks, (4 * (8 + 13) + 32) / 16 + 4); /* 4 sequences that share 32 rows */
+    assert_int_equal(p->group_bytes[0], 2 * 256 * 16);
+    assert_int_equal(p->group_bytes[1], 2 * 256 * 16);
+    assert_int_equal(p->kv, (100 + 11) * 2 * 256 * 16);
+    assert_int_equal(model_max_tokens(m.model), 1600);
+    close_model(&m);
+
+    /* Each layer has a window: the pool bounds no sequence. */
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    o.kv_blocks = 3;
+    m = open_model("oracles/mistral", "avx2", DT_BF16, &o, mock);
+    p = model_memory(m.model);
+    assert_int_equal(gpu_mock_bytes(mock), p->total);
+    assert_true(p->n_groups == 1 && p->groups[0].blocks == 3);
+    assert_int_equal(model_max_tokens(m.model), 1600);
+    close_model(&m);
+}
+
+static void expect_group(const Instance *in, const PlanBlock *b, uint32_t *tables)
+{
+    for (uint32_t i = 0; i < b->n_steps; i++)
+        for (uint32_t a = 0; a < b->steps[i].n_args; a++) {
+            const PlanArg *arg = &b->steps[i].args[a];
+            if (arg->kind != ARG_STEP)
+                continue;
+            if (step_table_grouped((StepTable)arg->index))
+                ++*tables;
+            assert_int_equal(arg->part, step_table_grouped((StepTable)arg->index)
+                                            ? instance_kv_group(in, &b->source->states[0])
+                                            : 0);
+        }
+}
+
+static void model__each_layer_reads_the_tables_of_its_group(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/gpt_oss", "avx2", DT_BF16, &options, mock);
+    uint32_t tables = 0;
+    assert_int_equal(m.in->n_blocks, 2);
+    for (uint32_t rows = 0; rows < 5; rows += 4)
+        for (uint32_t b = 0; b < m.in->n_blocks; b++)
+            expect_group(m.in, &model_plan(m.model, rows)->blocks[b], &tables);
+    assert_int_equal(tables, 2 * 2 * 2); /* slots and block_table, of two blocks in two plans */
+    close_model(&m);
+}
+
+/* The tables of the second group follow those of the first; a block of its smaller pool is checked against that pool. */
+static void model__refuses_a_block_outside_of_its_groups_pool(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    ModelOptions o = options;
+    OneStep s;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    o.kv_blocks = 16; /* and 11 of the window */
+    OpenModel m = open_model("oracles/gpt_oss", "avx2", DT_BF16, &o, mock);
+    float *logits = malloc(sizeof(float) * 256);
+
+    one_sequence(&s, 1);
+    s.slots[0] = 15 * 16;
+    s.table[0] = 15;
+    s.slots[1] = 10 * 16;
+    s.table[4] = 10; /* tables have 4 entries */
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_OK);
+    s.table[4] = 11;
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID);
+    assert_non_null(strstr(e.msg, "a KV block is 11, which must be below 11"));
+    s.table[4] = 10;
+    s.slots[1] = 11 * 16;
+    assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID);
+    assert_non_null(strstr(e.msg, "a KV slot is 176, which must be below 176"));
+    free(logits);
+    close_model(&m);
+}
+
+/* 400 tokens through a pool of 3 blocks, in chunks that the pool bounds, as token by token through an ample one. */
+static void solo__goes_round_in_a_pool_of_its_window(void **state)
+{
+    enum { N = 400 };
+    (void)state;
+    if (!class_runs("avx2"))
+        return;
+    ModelOptions o = options;
+    int32_t ids[N];
+    float *want = NULL, *got = NULL;
+    Solo *solo;
+    Err e;
+
+    o.max_len = N;
+    for (int i = 0; i < N; i++)
+        ids[i] = i * 7 % 96;
+    for (int tight = 0; tight < 2; tight++) {
+        o.kv_blocks = tight ? 3 : 100;
+        OpenModel m = open_model_window("oracles/mistral", "avx2", DT_BF16, 20, &o, NULL);
+        const size_t n = (size_t)N * model_vocab(m.model);
+        if (!tight) {
+            want = malloc(n * sizeof *want);
+            got = malloc(n * sizeof *got);
+        }
+        assert_int_equal(solo_new(&solo, m.model, &e), ST_OK);
+        if (tight && solo_append(solo, ids, N, got, &e) != ST_OK)
+            fail_msg("%s", e.msg);
+        for (uint32_t i = 0; i < N && !tight; i++)
+            if (solo_append(solo, ids + i, 1, want + (size_t)i * model_vocab(m.model), &e) != ST_OK)
+                fail_msg("%s", e.msg);
+        assert_int_equal(solo_append(solo, ids, 1, NULL, &e), ST_INVALID); /* max_len */
+        if (tight)
+            assert_memory_equal(got, want, n * sizeof *got);
+        solo_free(solo);
+        close_model(&m);
+    }
+    free(want);
+    free(got);
+}
+
 static void model__refuses_state_slots_that_it_does_not_have(void **state)
 {
     static const int32_t bad[] = {-1, 4};
@@ -516,6 +651,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model__allocates_what_it_predicted),
         cmocka_unit_test(model__keeps_a_recurrent_state_for_each_sequence),
+        cmocka_unit_test(model__window_layers_keep_their_window_only),
+        cmocka_unit_test(model__each_layer_reads_the_tables_of_its_group),
+        cmocka_unit_test(model__refuses_a_block_outside_of_its_groups_pool),
+        cmocka_unit_test(solo__goes_round_in_a_pool_of_its_window),
         cmocka_unit_test(model__refuses_state_slots_that_it_does_not_have),
         cmocka_unit_test(model__a_decode_step_launches_the_decode_plan_for_every_layer),
         cmocka_unit_test(model__a_step_without_outputs_does_not_run_the_head),

@@ -53,16 +53,20 @@ static inline const char *open_model_at(void *ctx, size_t i)
     return i < store_count(ctx) ? store_at(ctx, i)->name : NULL;
 }
 
-/* The instance of a store, which is taken over. act_quant: inputs are rounded as the checkpoint asks. */
-static inline OpenModel open_store_inputs(WeightStore *store, DType kv, bool act_quant)
+/* The instance of a store, which is taken over. act_quant: inputs are rounded as the checkpoint asks. window: in place of
+ * the checkpoint's sliding_window; 0: as it is. */
+static inline OpenModel open_store_as(WeightStore *store, DType kv, bool act_quant, uint32_t window)
 {
+    json_t *meta = json_deep_copy(store_meta(store));
     OpenModel m = {.store = store};
     Err e;
 
     if (circuit_library_new(&m.lib, metrale_registry.files, metrale_registry.n_files, &e) != ST_OK)
         fail_msg("%s", e.msg);
+    if (window > 0)
+        json_object_set_new(meta, "sliding_window", json_integer(window));
     InstanceSource src = {.name = m.store->path,
-                          .meta = store_meta(m.store),
+                          .meta = meta,
                           .gguf = m.store->kind == STORE_GGUF,
                           .find = open_model_find,
                           .tensor_at = open_model_at,
@@ -71,7 +75,13 @@ static inline OpenModel open_store_inputs(WeightStore *store, DType kv, bool act
                           .act_quant = act_quant};
     if (instance_new(&m.in, m.lib, &src, &e) != ST_OK)
         fail_msg("%s", e.msg);
+    json_decref(meta);
     return m;
+}
+
+static inline OpenModel open_store_inputs(WeightStore *store, DType kv, bool act_quant)
+{
+    return open_store_as(store, kv, act_quant, 0);
 }
 
 static inline OpenModel open_store(WeightStore *store, DType kv)
@@ -129,7 +139,7 @@ static inline void say_skipped_gpu_classes(void)
 }
 
 /* Store and instance only. path is below tests/data. */
-static inline OpenModel open_instance_inputs(const char *path, DType kv, bool act_quant)
+static inline OpenModel open_instance_as(const char *path, DType kv, bool act_quant, uint32_t window)
 {
     WeightStore *store = NULL;
     char full[1024];
@@ -138,7 +148,12 @@ static inline OpenModel open_instance_inputs(const char *path, DType kv, bool ac
     snprintf(full, sizeof full, "%s/tests/data/%s", test_root(), path);
     if (store_open(&store, full, &e) != ST_OK)
         fail_msg("%s", e.msg);
-    return open_store_inputs(store, kv, act_quant);
+    return open_store_as(store, kv, act_quant, window);
+}
+
+static inline OpenModel open_instance_inputs(const char *path, DType kv, bool act_quant)
+{
+    return open_instance_as(path, kv, act_quant, 0);
 }
 
 static inline OpenModel open_instance(const char *path, DType kv)
@@ -157,6 +172,15 @@ static inline void open_on(OpenModel *m, const char *hw, const ModelOptions *opt
         families_load(&m->fs, &metrale_registry, m->target, &e) != ST_OK ||
         model_new(&m->model, m->in, m->fs, m->store, m->gpu, opt, NULL, &e) != ST_OK)
         fail_msg("%s on %s: %s", m->store->path, hw, e.msg);
+}
+
+static inline OpenModel open_model_window(const char *path, const char *hw, DType kv, uint32_t window,
+                                          const ModelOptions *opt, GpuBackend *gpu)
+{
+    OpenModel m = open_instance_as(path, kv, false, window);
+
+    open_on(&m, hw, opt, gpu);
+    return m;
 }
 
 static inline OpenModel open_model_inputs(const char *path, const char *hw, DType kv, bool act_quant,
