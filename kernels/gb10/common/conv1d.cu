@@ -8,6 +8,7 @@
  *   bytes   rows*width*4, seqs*width*taps*8; rows are read `taps` times, from L1 but for the first
  * Order: bias, then one fma for each tap from the oldest row on. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "recurrent.cuh"
 
 enum { CHANNELS = 128 };
@@ -21,10 +22,11 @@ __device__ __forceinline__ float past(const bf16 *x, const float *state, const S
 }
 
 extern "C" __global__ void __launch_bounds__(CHANNELS)
-    conv1d_update(bf16 *y, const bf16 *__restrict__ x, const float *__restrict__ w, const float *__restrict__ bias,
-                  float *state, const int *__restrict__ positions, const int *__restrict__ seq_start,
+    conv1d_update(bf16 *y, const bf16 *x, const float *__restrict__ w, const float *__restrict__ bias, float *state,
+                  const int *__restrict__ positions, const int *__restrict__ seq_start,
                   const int *__restrict__ state_slots, int width, int taps)
 {
+    await_predecessors();
     const int c = (int)blockIdx.y * CHANNELS + (int)threadIdx.x;
     const SeqRows s = seq_rows(positions, seq_start, state_slots, (int)blockIdx.x);
     const int from = s.first + (int)blockIdx.z * ROWS, to = min(from + ROWS, s.last);

@@ -5,6 +5,7 @@
  *   grid    (rows, ceil(width, 8 * THREADS))  block (THREADS): 8 elements a thread
  *   bytes   rows*width*4 */
 #include "load.cuh"
+#include "overlap.cuh"
 
 /* One element of a whole row, or eight: where it lies in the row's parts. */
 struct Place {
@@ -44,15 +45,17 @@ __device__ __forceinline__ void copy_one(bf16 *to, const bf16 *from, bool vector
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    split_tile(bf16 *ya, bf16 *yb, const bf16 *__restrict__ x, int rows, int width, int groups, int first)
+    split_tile(bf16 *ya, bf16 *yb, const bf16 *x, int rows, int width, int groups, int first)
 {
+    await_predecessors();
     each_place(rows, width / groups, first, groups,
                [=](Place p, size_t at, bool v) { copy_one((p.second ? yb : ya) + p.at, x + at, v); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    concat_tile(bf16 *y, const bf16 *__restrict__ a, const bf16 *__restrict__ b, int rows, int wa, int wb, int groups)
+    concat_tile(bf16 *y, const bf16 *a, const bf16 *b, int rows, int wa, int wb, int groups)
 {
+    await_predecessors();
     each_place(rows, (wa + wb) / groups, wa / groups, groups,
                [=](Place p, size_t at, bool v) { copy_one(y + at, (p.second ? b : a) + p.at, v); });
 }

@@ -9,6 +9,7 @@
  * The fast exponential errs by 2 ulp of f32 and a few at large arguments: far below the rounding to bf16. Where it overflows, the
  * quotient is 0, which is the limit. */
 #include "load.cuh"
+#include "overlap.cuh"
 
 __device__ __forceinline__ float sigmoid(float x)
 {
@@ -52,19 +53,22 @@ __device__ __forceinline__ void each_pair(bf16 *y, const bf16 *a, const bf16 *b,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gelu_tanh_mul_tile(bf16 *y, const bf16 *g, const bf16 *__restrict__ u, int rows, int width)
+    gelu_tanh_mul_tile(bf16 *y, const bf16 *g, const bf16 *u, int rows, int width)
 {
+    await_predecessors();
     each_pair(y, g, u, rows, width, Gelu{});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    swiglu_clamp_tile(bf16 *y, const bf16 *g, const bf16 *__restrict__ u, int rows, int width, float alpha, float limit)
+    swiglu_clamp_tile(bf16 *y, const bf16 *g, const bf16 *u, int rows, int width, float alpha, float limit)
 {
+    await_predecessors();
     each_pair(y, g, u, rows, width, Swiglu{alpha, limit});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) relu2_tile(bf16 *y, const bf16 *x, int rows, int width)
 {
+    await_predecessors();
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
     if ((int)blockIdx.x >= rows || c >= width)
         return;
@@ -82,8 +86,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) relu2_tile(bf16 *y, const 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    sigmoid_gate_mul_tile(bf16 *y, const bf16 *a, const bf16 *__restrict__ g, int rows, int width, int gates)
+    sigmoid_gate_mul_tile(bf16 *y, const bf16 *a, const bf16 *g, int rows, int width, int gates)
 {
+    await_predecessors();
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC, run = width / gates;
     if ((int)blockIdx.x >= rows || c >= width)
         return;

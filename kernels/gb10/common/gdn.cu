@@ -12,14 +12,16 @@
  * chains by index in a lane, then lane distance 1 and 2. y comes from the old state: S_new^T q = decay S^T q + (k . q) d, so that a
  * row waits for one round of sums. The next row is on its way while this one is worked on. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "recurrent.cuh"
 
 enum { COLUMNS = 32, PARTS = 4, BLOCK = COLUMNS * PARTS, KEY_MAX = 256, RUN = 4 * PARTS };
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    gdn_gates(float *y, const bf16 *__restrict__ a, const bf16 *__restrict__ b, const float *__restrict__ a_log,
+    gdn_gates(float *y, const bf16 *a, const bf16 *b, const float *__restrict__ a_log,
               const float *__restrict__ dt_bias, int rows, int heads, int decay)
 {
+    await_predecessors();
     const int h = (int)blockIdx.y * BLOCK + (int)threadIdx.x;
     if ((int)blockIdx.x >= rows || h >= heads)
         return;
@@ -142,21 +144,23 @@ template <int KEYS> __device__ __forceinline__ void gdn(const Gdn &g, const SeqR
 
 /* k_dim 128: with half of the registers, twice the blocks a multiprocessor. */
 extern "C" __global__ void __launch_bounds__(BLOCK, 4)
-    gdn_recurrence_128(bf16 *y, const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v,
-                       const float *__restrict__ gates, float *state, const int *__restrict__ positions,
-                       const int *__restrict__ seq_start, const int *__restrict__ state_slots, int k_heads, int v_heads,
-                       int k_dim, int v_dim, float scale, int share)
+    gdn_recurrence_128(bf16 *y, const bf16 *q, const bf16 *k, const bf16 *v, const float *gates, float *state,
+                       const int *__restrict__ positions, const int *__restrict__ seq_start,
+                       const int *__restrict__ state_slots, int k_heads, int v_heads, int k_dim, int v_dim, float scale,
+                       int share)
 {
+    await_predecessors();
     gdn<128>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale, share},
              seq_rows(positions, seq_start, state_slots, (int)blockIdx.x), state);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    gdn_recurrence(bf16 *y, const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v,
-                   const float *__restrict__ gates, float *state, const int *__restrict__ positions,
-                   const int *__restrict__ seq_start, const int *__restrict__ state_slots, int k_heads, int v_heads,
-                   int k_dim, int v_dim, float scale, int share)
+    gdn_recurrence(bf16 *y, const bf16 *q, const bf16 *k, const bf16 *v, const float *gates, float *state,
+                   const int *__restrict__ positions, const int *__restrict__ seq_start,
+                   const int *__restrict__ state_slots, int k_heads, int v_heads, int k_dim, int v_dim, float scale,
+                   int share)
 {
+    await_predecessors();
     gdn<KEY_MAX>(Gdn{y, q, k, v, gates, k_heads, v_heads, k_dim, v_dim, scale, share},
                  seq_rows(positions, seq_start, state_slots, (int)blockIdx.x), state);
 }

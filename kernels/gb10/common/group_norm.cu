@@ -8,6 +8,7 @@
  *   bytes    rows*width*4, with z 6: x is read twice, the second time from L1 or L2
  * A lane rewrites only elements that it alone reads again, so in place is safe. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "warp.cuh"
 
 enum { WARPS = 4, SPAN = WARP * VEC }; /* SPAN: elements of one load of a warp */
@@ -43,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
     qk_norm_warp(bf16 *y, const bf16 *x, const float *__restrict__ w, int rows, int width, int group, float eps,
                  float offset)
 {
+    await_predecessors();
     int from;
     size_t at;
     if (!my_group(rows, width, group, from, at))
@@ -63,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
 extern "C" __global__ void __launch_bounds__(WARPS *WARP)
     l2_norm_warp(bf16 *y, const bf16 *x, int rows, int width, int group, float eps)
 {
+    await_predecessors();
     int from;
     size_t at;
     if (!my_group(rows, width, group, from, at))
@@ -81,9 +84,10 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS *WARP)
-    gated_rms_norm_warp(bf16 *y, const bf16 *x, const bf16 *__restrict__ z, const float *__restrict__ w, int rows,
-                        int width, int group, int weights, float eps, int before)
+    gated_rms_norm_warp(bf16 *y, const bf16 *x, const bf16 *z, const float *__restrict__ w, int rows, int width,
+                        int group, int weights, float eps, int before)
 {
+    await_predecessors();
     int from;
     size_t at;
     if (!my_group(rows, width, group, from, at))

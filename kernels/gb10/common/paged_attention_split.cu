@@ -14,15 +14,11 @@
  * from a ring of its own. Warps are joined in order, then parts in order, so that a row's bits depend neither on other rows nor on
  * how many splits the grid has: a split is a run of parts. The split that comes last joins the parts of all. */
 #include "attention.cuh"
+#include "overlap.cuh"
 #include "warp.cuh"
 
-enum {
-    WARPS = 4,
-    BLOCK = WARPS * WARP,
-    LINES = 16,
-    PARTS = 16,
-    LEAST = 8
-}; /* LEAST: blocks of a part, if there are so many */
+/* LEAST: blocks of a part, where there are so many. */
+enum { WARPS = 4, BLOCK = WARPS * WARP, LINES = 16, PARTS = 16, LEAST = 8 };
 
 /* In bf16: a block of K or V, and how many pairs of them a warp's ring holds. The sums of a part's warps lie in the rings when those
  * are empty. */
@@ -67,6 +63,7 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
     __shared__ float warp_top[WARPS][LINES], warp_weight[WARPS][LINES];
     __shared__ Sum running[2][LINES];
     __shared__ bool last;
+    await_predecessors();
     const int tid = (int)threadIdx.x, lane = tid % WARP, warp = tid / WARP, g = lane / 4, t = lane % 4;
     const int row = (int)blockIdx.z, group = a.n_heads / a.n_kv, tiles = (group + LINES - 1) / LINES;
     const int kvh = (int)blockIdx.y / tiles, head0 = kvh * group + (int)blockIdx.y % tiles * LINES;

@@ -3,10 +3,12 @@
  *   grid     (rows, ceil(width, 8 * THREADS))  block (THREADS): 8 elements a thread
  *   bytes    rows*width*6 */
 #include "load.cuh"
+#include "overlap.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    residual_add_tile(bf16 *y, const bf16 *a, const bf16 *__restrict__ d, int rows, int width, float scale)
+    residual_add_tile(bf16 *y, const bf16 *a, const bf16 *d, int rows, int width, float scale)
 {
+    await_predecessors();
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
     if ((int)blockIdx.x >= rows || c >= width)
         return;

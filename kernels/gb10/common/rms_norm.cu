@@ -5,11 +5,13 @@
  *   bytes  rows*width*4 + width*4: x is read twice, the second time from L1 or L2
  * A row's bits depend on that row alone. In place is safe: a thread rewrites only elements that it alone reads again. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "warp.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_block(bf16 *y, const bf16 *x, const float *__restrict__ w, int rows, int width, float eps, float offset)
 {
+    await_predecessors();
     if ((int)blockIdx.x >= rows)
         return;
     const size_t row = (size_t)blockIdx.x * (size_t)width;

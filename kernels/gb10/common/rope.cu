@@ -9,6 +9,7 @@
  *   bytes  rows*(wq + wk)*4, rope_kv and kv_write with v
  * Numbers: one rounded product and one fma an element in f32, then bf16 to nearest even. */
 #include "kv.cuh"
+#include "overlap.cuh"
 #include "warp.cuh"
 
 enum { WARPS = 4, ROPE_NEOX = 0 };
@@ -36,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
     rope_warp(bf16 *yq, bf16 *yk, const bf16 *q, const bf16 *k, const float *__restrict__ table,
               const int *__restrict__ positions, int rows, int wq, int wk, int head_dim, int rotary, int style)
 {
+    await_predecessors();
     const int row = (int)blockIdx.x, head = (int)blockIdx.y * WARPS + (int)threadIdx.x / WARP, n_q = wq / head_dim;
     if (row >= rows || head >= n_q + wk / head_dim)
         return;
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
                  const int *__restrict__ positions, bf16 *kpool, bf16 *vpool, const int *__restrict__ slots, int rows,
                  int wq, int head_dim, int rotary, int style, int n_kv)
 {
+    await_predecessors();
     rope_kv(yq, q, k, v, table, positions, kpool, vpool, slots, rows, wq, head_dim, rotary, style, n_kv);
 }
 
@@ -86,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(WARPS *WARP)
                 const int *__restrict__ positions, float *kpool, float *vpool, const int *__restrict__ slots, int rows,
                 int wq, int head_dim, int rotary, int style, int n_kv)
 {
+    await_predecessors();
     rope_kv(yq, q, k, v, table, positions, kpool, vpool, slots, rows, wq, head_dim, rotary, style, n_kv);
 }
 
@@ -101,20 +105,23 @@ __device__ __forceinline__ void kv_write(const bf16 *k, const bf16 *v, T *kpool,
     head -= value ? n_kv : 0;
     const bf16 *from = (value ? v : k) + ((size_t)row * (size_t)n_kv + (size_t)head) * (size_t)head_dim;
     T *to = (value ? vpool : kpool) + kv_at(slots[row], head, n_kv, head_dim);
+#pragma unroll 2
     for (int i = (int)threadIdx.x % WARP; i < head_dim; i += WARP)
         kv_put(to + i, __bfloat162float(from[i]));
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS *WARP)
-    kv_write_bf16(const bf16 *__restrict__ k, const bf16 *__restrict__ v, bf16 *kpool, bf16 *vpool,
-                  const int *__restrict__ slots, int rows, int n_kv, int head_dim)
+    kv_write_bf16(const bf16 *k, const bf16 *v, bf16 *kpool, bf16 *vpool, const int *__restrict__ slots, int rows,
+                  int n_kv, int head_dim)
 {
+    await_predecessors();
     kv_write(k, v, kpool, vpool, slots, rows, n_kv, head_dim);
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS *WARP)
-    kv_write_f32(const bf16 *__restrict__ k, const bf16 *__restrict__ v, float *kpool, float *vpool,
-                 const int *__restrict__ slots, int rows, int n_kv, int head_dim)
+    kv_write_f32(const bf16 *k, const bf16 *v, float *kpool, float *vpool, const int *__restrict__ slots, int rows,
+                 int n_kv, int head_dim)
 {
+    await_predecessors();
     kv_write(k, v, kpool, vpool, slots, rows, n_kv, head_dim);
 }

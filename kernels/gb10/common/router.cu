@@ -9,6 +9,7 @@
  *     grid (rows, ceil(width, 1024))  block (128): 8 elements a thread
  * Softmax without bias and groups is chosen by the logits themselves. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "warp.cuh"
 
 enum { BLEND = 128 };
@@ -51,9 +52,10 @@ __device__ __forceinline__ void keep_groups(float *choice, float *sums, int expe
 }
 
 extern "C" __global__ void __launch_bounds__(WARP)
-    top_k(int *ids, float *weights, const bf16 *__restrict__ logits, const float *__restrict__ bias, int rows,
-          int experts, int k, int sigmoid, int renormalize, float scale, float sum_eps, int n_group, int topk_group)
+    top_k(int *ids, float *weights, const bf16 *logits, const float *__restrict__ bias, int rows, int experts, int k,
+          int sigmoid, int renormalize, float scale, float sum_eps, int n_group, int topk_group)
 {
+    await_predecessors();
     extern __shared__ float smem[];
     float *score = smem, *choice = score + experts, *sums = choice + experts, *chosen = sums + n_group;
     const int lane = (int)threadIdx.x, row = (int)blockIdx.x;
@@ -113,8 +115,9 @@ extern "C" __global__ void __launch_bounds__(WARP)
 }
 
 extern "C" __global__ void __launch_bounds__(BLEND)
-    blend(bf16 *y, const bf16 *__restrict__ x, const float *__restrict__ w, int rows, int width, int k)
+    blend(bf16 *y, const bf16 *x, const float *w, int rows, int width, int k)
 {
+    await_predecessors();
     const int c = ((int)blockIdx.y * BLEND + (int)threadIdx.x) * VEC, row = (int)blockIdx.x;
     if (row >= rows || c >= width)
         return;

@@ -5,10 +5,12 @@
  * The fast exponential errs by 2 ulp of f32 and a few at large |g|: far below the rounding to bf16. Where exp overflows, the
  * quotient is 0, which is the limit. */
 #include "load.cuh"
+#include "overlap.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    silu_mul_tile(bf16 *y, const bf16 *g, const bf16 *__restrict__ u, int rows, int width)
+    silu_mul_tile(bf16 *y, const bf16 *g, const bf16 *u, int rows, int width)
 {
+    await_predecessors();
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
     if ((int)blockIdx.x >= rows || c >= width)
         return;

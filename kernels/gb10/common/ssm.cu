@@ -9,6 +9,7 @@
  * Rows of S are independent. Lane p of a row's eight has elements 32 i + 4 p .. + 3: chains by index, then lane distance 1, 2, 4. The
  * next row is on its way while this one is worked on. */
 #include "load.cuh"
+#include "overlap.cuh"
 #include "recurrent.cuh"
 
 enum { LINES = 16, PARTS = 8, BLOCK = LINES * PARTS, STATE_MAX = 256, RUN = 4 * PARTS };
@@ -100,11 +101,12 @@ template <int N> __device__ __forceinline__ void ssm(const Ssm &m, const SeqRows
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    ssm_update(bf16 *y, const bf16 *__restrict__ x, const bf16 *__restrict__ dt, const float *__restrict__ a_log,
+    ssm_update(bf16 *y, const bf16 *x, const bf16 *dt, const float *__restrict__ a_log,
                const float *__restrict__ dt_bias, const float *__restrict__ skip, float *state,
                const int *__restrict__ positions, const int *__restrict__ seq_start,
                const int *__restrict__ state_slots, int n_heads, int head_dim, int n_groups, int state_dim, int decay)
 {
+    await_predecessors();
     const int h = (int)blockIdx.y;
     const Ssm m = {y, x, dt, n_heads, head_dim, n_groups, state_dim, decay_rate(a_log[h], decay), dt_bias[h], skip[h]};
     const SeqRows s = seq_rows(positions, seq_start, state_slots, (int)blockIdx.x);
