@@ -32,7 +32,7 @@ typedef struct PointShape {
     double scale, offset, softcap; /* of whatever op has such a parameter */
 } PointShape;
 
-/* Rows 1..9, 17, 70; tails of n; k of 1 to 48 blocks; heads of 16, 64, 80, 96, 128, 256 in groups of 1 to 8; one to three
+/* Rows 1..9, 17, 70, 200; tails of n; k of 1 to 273 blocks; heads of 16, 64, 80, 96, 128, 256 in groups of 1 to 8; one to three
  * sequences; windows that begin inside a block and that hold all; long KV. */
 static const PointShape point_shapes[] = {
     {1, 1, 1, 16, 32, 64, 3, 1, 64, 0, 0, false, false, 1, 0, 0},
@@ -52,6 +52,9 @@ static const PointShape point_shapes[] = {
     {70, 1, 1, 96, 576, 128, 8, 1, 128, 33, 90, true, false, 1, 0, 0},
     {3, 2, 2, 24, 96, 96, 4, 2, 96, 0, 140, true, false, 1, 0, 0},
     {2, 1, 1, 40, 64, 256, 4, 2, 64, 0, 270, false, false, 1, 0, 0},
+    {1, 1, 1, 17, 8736, 64, 2, 1, 64, 0, 3, false, false, 1, 0, 0},
+    {3, 3, 3, 16, 8736, 64, 2, 1, 64, 0, 3, false, false, 1, 0, 0},
+    {200, 2, 150, 72, 160, 64, 3, 1, 64, 0, 9, true, false, 1, 0, 0},
 };
 enum { POINT_SHAPES = sizeof point_shapes / sizeof *point_shapes, CASE_MAX_WEIGHTS = 4 * RULE_MAX_NODES };
 

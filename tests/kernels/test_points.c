@@ -4,8 +4,8 @@
  * that pattern; RULES --list: what rules there are.
  *
  * Bound of the reference test: kernels accumulate in f32, the reference in double. A sum of n products with unit roundoff
- * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 1,632 terms of
- * which random signs cancel all but about sqrt(n) / n, so that relative L2 of a row stays near u * sqrt(n), 2.4e-6;
+ * u = 2^-24 errs by about sqrt(n) * u relative to the norm of its terms, and the dots here have at most 8,736 terms of
+ * which random signs cancel all but about sqrt(n) / n, so that relative L2 of a row stays near u * sqrt(n), 5.6e-6;
  * 1e-5 leaves room for exp and for sums that cancel more than most. Formats i8/32 and pools are rounded the same way on both
  * sides and must be equal.
  *

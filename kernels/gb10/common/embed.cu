@@ -1,7 +1,7 @@
 /* embed: y[r] = scale * (row tokens[r] of the table), from the layout that a head tied to the table reads (weights/layout.h).
  *   y       [rows][hidden]  bf16 row-major
  *   tokens  [rows] i32
- *   w       bf16, f16: frag - tiles of 16 rows, units of 16 k's, 512 bytes each: lane 4g + t has 16 bytes, whose words are
+ *   w       bf16, f16: frag - tiles of 16 rows, units of 16 k's, 512 bytes each, an even number of them: lane 4g + t has 16 bytes, whose words are
  *           k 2t, 2t + 1 of rows g, g + 8, then k 8 + 2t, 9 + 2t of the same rows
  *           f32: n16 - tiles of 16 rows, [k][16]
  *   grid    (rows, ceil(hidden, 8 * THREADS))  block (THREADS): 8 elements a thread
@@ -25,7 +25,7 @@ __device__ __forceinline__ void embed(bf16 *y, const int *tokens, const unsigned
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
     if ((int)blockIdx.x >= rows || c >= hidden)
         return;
-    const int token = tokens[blockIdx.x], row = token % 16, units = (hidden + 15) / 16;
+    const int token = tokens[blockIdx.x], row = token % 16, units = (hidden + 31) / 32 * 2;
     const unsigned *unit = w + ((size_t)(token / 16) * (size_t)units + (size_t)(c / 16)) * 128;
     float v[VEC];
 

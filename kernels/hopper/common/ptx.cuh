@@ -53,6 +53,14 @@ __device__ __forceinline__ void bulk_copy(void *to, const void *from, uint32_t b
         : "memory");
 }
 
+__device__ __forceinline__ void bulk_copy_plain(void *to, const void *from, uint32_t bytes, uint64_t *b)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(b))
+                 : "memory");
+}
+
 __device__ __forceinline__ uint64_t policy_evict_first()
 {
     uint64_t p;
