@@ -28,6 +28,7 @@ __device__ __forceinline__ int share_of(int tiles)
 
 /* What all dense products have in common: all rows meet all tiles. */
 struct Dense {
+    enum { DIRECT = false };
     const bf16 *in;
     int rows, k;
     __device__ __forceinline__ int first(int) const { return 0; }
@@ -100,6 +101,7 @@ template <typename F> struct GateWork : Dense {
 };
 
 template <typename F> struct HeadWork {
+    enum { DIRECT = false };
     float *y;
     const bf16 *in;
     const uint8_t *w;
@@ -130,6 +132,7 @@ template <typename F> struct HeadWork {
 
 /* The chosen experts of a few rows: a job is a pair (row, choice) and a tile. */
 template <typename F> struct ExpertWork {
+    enum { DIRECT = true };
     bf16 *y;
     const bf16 *in;
     const int *ids;
@@ -218,11 +221,10 @@ template <typename F> struct ExpertWork {
         const HeadWork<F> work = {y, x, w, source, outs, n, k, scale, softcap};                                        \
         ring_run<F, 1>(work, k, outs, nullptr, partial, false);                                                        \
     }                                                                                                                  \
-    RING_KERNEL ring_expert_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias,           \
-                                float *partial, int rows, int chosen, int xwidth, int n, int k)                        \
+    RING_KERNEL ring_expert_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias, int rows, \
+                                int chosen, int xwidth, int n, int k)                                                  \
     {                                                                                                                  \
-        const bool own = xwidth != k;                                                                                  \
-        const ExpertWork<F> work = {y, x, ids, w, bias, rows * chosen, chosen, n, k, own};                             \
-        ring_run<F, 1>(work, k, own ? rows * chosen : rows, nullptr, partial, true);                                   \
+        const ExpertWork<F> work = {y, x, ids, w, bias, rows * chosen, chosen, n, k, xwidth != k};                     \
+        ring_run<F, 1>(work, k, 1, nullptr, nullptr, true);                                                            \
     }
 #endif

@@ -66,6 +66,26 @@ template <typename F> struct Operand {
     }
 };
 
+/* The same of the only token, from memory. */
+template <typename F>
+__device__ __forceinline__ void direct_get(uint4 (&x)[F::QUADS], const bf16 *row, int k0, int k, int lane)
+{
+#pragma unroll
+    for (int q = 0; q < F::QUADS; q++) {
+        uint32_t w[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int at = k0 + 32 * q + 8 * i + 2 * (lane % 4);
+            if (lane < 4 && k % 2 == 0 && at < k) {
+                const __nv_bfloat162 v = *reinterpret_cast<const __nv_bfloat162 *>(row + at);
+                w[i] = pack_x<F::Half>(v.x, v.y);
+            } else if (lane < 4 && at < k)
+                w[i] = pack_x<F::Half>(row[at], at + 1 < k ? row[at + 1] : __float2bfloat16_rn(0.0f));
+        }
+        x[q] = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
 struct Ring {
     uint8_t *stages;
     uint64_t *full, *empty;
@@ -121,7 +141,8 @@ struct Norm {
  *   first(j), tokens(j)       its rows of x
  *   finish(j, lane, sum[4])   called by one warp once job j's sums are complete; for jobs j, j + 1, ... of one pair
  *                             (PARTS) by the same warp in order
- *   x(r)                      row r of x in memory */
+ *   x(r)                      row r of x in memory
+ *   DIRECT                    each job has a row of its own, read from memory as it is used */
 template <typename F, int PARTS, typename Work>
 __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, const Norm *norm, float *partial,
                                          bool late)
@@ -134,9 +155,9 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
 
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int groups = frag_groups<F>(k), phases = (groups + PER_PHASE - 1) / PER_PHASE;
-    int fit = X_BYTES / (2 * PHASE * x_rows);
+    int fit = Work::DIRECT ? phases : X_BYTES / (2 * PHASE * x_rows);
     fit = fit < phases ? (fit < 1 ? 1 : fit) : phases;
-    const int x_bytes = fit == phases ? 2 * x_rows * groups * F::GROUP : 2 * x_rows * fit * PHASE;
+    const int x_bytes = Work::DIRECT ? 0 : fit == phases ? 2 * x_rows * groups * F::GROUP : 2 * x_rows * fit * PHASE;
     float *sums = reinterpret_cast<float *>(shared);
     Operand<F> operand = {reinterpret_cast<uint32_t *>(shared + SUM_BYTES), x_rows};
     Ring ring = {shared + SUM_BYTES + x_bytes, full, empty, 0, 0, 0};
@@ -215,7 +236,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
         const int k0 = p0 * PHASE, k_end = min(groups * F::GROUP, (p0 + fit) * PHASE), chunks = (k_end - k0) / 8;
         if (p0 > 0)
             consumers_sync(); /* the last span's x is read */
-        for (int e = (int)threadIdx.x; e < x_rows * chunks; e += 32 * CONSUMERS) {
+        for (int e = (int)threadIdx.x; !Work::DIRECT && e < x_rows * chunks; e += 32 * CONSUMERS) {
             const int r = e / chunks, c = k0 + e % chunks * 8;
             bf16 v[8];
             load_8(v, work.x(r) + c, k - c);
@@ -239,15 +260,19 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                 const int stop = min(end, ph + PER_PHASE);
                 float acc[4] = {0, 0, 0, 0};
                 for (int g = ph, s = 0; g < stop; g += STAGE, s++) {
+                    /* all wait, since one that skipped a slot's use could not tell the next use from the one after it */
+                    barrier_wait(&full[ring.slot], ring.parity);
                     if (s % TEAMS == team) {
                         const uint8_t *stage = ring.stages + (size_t)ring.slot * STAGE_BYTES;
                         const int n = min(STAGE, stop - g);
-                        barrier_wait(&full[ring.slot], ring.parity);
                         for (int i = member; i < n; i += TEAM) {
                             F a;
                             uint4 x[F::QUADS];
                             a.load(stage + (size_t)i * F::BYTES, lane);
-                            operand.get(x, g + i - p0 * PER_PHASE, first, tokens, lane);
+                            if (Work::DIRECT)
+                                direct_get<F>(x, work.x(first), (g + i) * F::GROUP, k, lane);
+                            else
+                                operand.get(x, g + i - p0 * PER_PHASE, first, tokens, lane);
                             a.add(acc, x);
                         }
                         /* what was loaded has been used, hence has come, before the slot is given back */
