@@ -63,7 +63,7 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
     __shared__ float warp_top[WARPS][LINES], warp_weight[WARPS][LINES];
     __shared__ Sum running[2][LINES];
     __shared__ bool last;
-    await_predecessors();
+    start_next();
     const int tid = (int)threadIdx.x, lane = tid % WARP, warp = tid / WARP, g = lane / 4, t = lane % 4;
     const int row = (int)blockIdx.z, group = a.n_heads / a.n_kv, tiles = (group + LINES - 1) / LINES;
     const int kvh = (int)blockIdx.y / tiles, head0 = kvh * group + (int)blockIdx.y % tiles * LINES;
@@ -77,6 +77,9 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
     const int n_parts = (n_blocks + part_blocks - 1) / part_blocks;
     const int run = (n_parts + (int)gridDim.x - 1) / (int)gridDim.x, splits = (n_parts + run - 1) / run;
     const int part0 = (int)blockIdx.x * run, part1 = min(part0 + run, n_parts);
+    const int *const blocks = a.table + (size_t)a.row_seq[row] * (size_t)a.max_blocks;
+
+    wait_for_all_before();
     if (part0 >= part1)
         return;
 
@@ -87,7 +90,6 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
 
     /* Starts the copies of block i of this warp in a part that begins at block `begin`; the lanes hold the table's entries of 32 of
      * them. */
-    const int *const blocks = a.table + (size_t)a.row_seq[row] * (size_t)a.max_blocks;
     int entries = 0;
     auto fetch = [&](int i, int begin, int end) {
         const int block = begin + warp + WARPS * i;
