@@ -47,18 +47,42 @@
  *   nvfp4    for each 16 k's: u8 s[16] | pairs [8][16]    and in front of all: f32 g[16]
  *
  *   frag    16 output rows in the order in which mma.m16n8k16 and wgmma take their A operand from registers (PTX ISA, "Matrix
- *           Fragments"); n is padded to 16 and k to whole groups with zeros. Tile t holds rows 16t..16t + 15 for all k, so a
- *           run of groups is one contiguous copy. Of each 16 k's, lane 4g + t of a warp has k 2t, 2t + 1, 2t + 8, 2t + 9 of
- *           rows g and g + 8. A fragment F is 512 bytes, 16 for each lane, words w0..w3:
+ *           Fragments"); n is padded to 16 and k to whole groups with bytes of 0, which meet no x but 0. Tile t holds rows
+ *           16t..16t + 15 for all k, so a run of groups is one contiguous copy. Of each 16 k's, lane 4g + t of a warp has
+ *           k 2t, 2t + 1, 2t + 8, 2t + 9 of rows g and g + 8. A fragment F is 512 bytes, 16 for each lane, words w0..w3:
+ *             32 bits   8 k's: w0, w1 = row g, 2t and 2t + 1; w2, w3 = row g + 8
  *             16 bits   16 k's: w0 = row g, 2t and 2t + 1; w1 = row g + 8, the same; w2, w3 = 2t + 8 and 2t + 9
  *             8 bits    32 k's: w0 = the four k's of row g; w1 = of row g + 8; w2, w3 = of the next 16 k's
  *             4 bits    64 k's: w0 = the eight k's of row g in 32 k's; w1 = of row g + 8; w2, w3 = of the next 32. The word's
  *                       low half has 2t, 2t + 8, 2t + 16, 2t + 24 from its lowest bits on, the high half their odd neighbours
+ *           Planes of 64 k's with fewer bits, where pair j of a row's 64 is k 8j + 2t and its odd neighbour:
+ *             2 bits    p: 8 bytes a lane, a word each for rows g and g + 8: pair j at bits 2j and 2j + 16
+ *             1 bit     h: 4 bytes a lane: pair j at bits j and j + 16, of row g + 8 at j + 8 and j + 24
+ *           Codes of 3, 5 and 6 bits have their lowest bits in the widest plane.
  *
- *   f16 bf16   for each 32 k's: F[2]                                         1024 bytes
+ *   f32        for each 32 k's: F[4]                                         2048 bytes
+ *   f16 bf16   for each 32 k's: F[2]                                         1024
  *   fp8/128    for each 128 k's: f32 d[16] | F[4]                            2112
  *   nvfp4      f32 g[16], then for each 64 k's: u8 s[16][4] | F              576
  *   mxfp4      for each 64 k's: u8 e[16][2] | F                              544
+ *   q8_0       for each 64 k's: f16 d[16][2] | F[2]                          1088
+ *   q4_0       for each 64 k's: f16 d[16][2] | F                             576      and iq4_nl, codes as stored
+ *   q4_1       for each 64 k's: f16 d[16][2], m[16][2] | F                   640
+ *   q5_0       for each 64 k's: f16 d[16][2] | h | F                         704
+ *   q5_1       for each 64 k's: f16 d[16][2], m[16][2] | h | F               768
+ *   nf4/64     for each 64 k's: f32 d[16] | F                                576
+ *   nf4/32     for each 64 k's: f32 d[16][2] | F                             640
+ *   w4/128     for each 128 k's: f32 d[16], i16 z[16] | F[2]                 1120
+ *   w4/64      for each 64 k's: f32 d[16], i16 z[16] | F                     608
+ *   w4/32      for each 64 k's: f32 d[16][2], i16 z[16][2] | F               704
+ *   w8/128     for each 128 k's: f32 d[16], i16 z[16] | F[4]                 2144
+ *   w4p/S      as w4/S, in front of each group u16 p[] of its k's            1376, 736, 832
+ *   q2_k       for each 256 k's: f16 {d, dmin}[16] | u8 sm[16][16] | p[4]                 1344
+ *   q3_k       for each 256 k's: f16 d[16] | i8 s[16][16] | h[4] | p[4]                   1824
+ *   q4_k       for each 256 k's: f16 {d, dmin}[16] | u8 s[16][8], m[16][8] | F[4]         2368
+ *   q5_k       for each 256 k's: f16 {d, dmin}[16] | u8 s[16][8], m[16][8] | h[4] | F[4]  2880
+ *   q6_k       for each 256 k's: f16 d[16] | i8 s[16][16] | p[4] | F[4]                   3360
+ *   iq4_xs     for each 256 k's: f16 d[16] | i8 s[16][8] | F[4]                           2208     codes as stored
  *
  * Transforms are pure: bytes in, bytes out. */
 #ifndef METRALE_WEIGHTS_LAYOUT_H
