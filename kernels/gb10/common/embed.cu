@@ -3,7 +3,6 @@
  *   tokens  [rows] i32
  *   w       bf16, f16: frag - tiles of 16 rows, units of 16 k's, 512 bytes each, an even number of them: lane 4g + t has 16 bytes, whose words are
  *           k 2t, 2t + 1 of rows g, g + 8, then k 8 + 2t, 9 + 2t of the same rows
- *           f32: n16 - tiles of 16 rows, [k][16]
  *   grid    (rows, ceil(hidden, 8 * THREADS))  block (THREADS): 8 elements a thread
  *   bytes   rows*hidden*(element + 2), twice the element in frag, whose sectors hold two rows */
 #include "load.cuh"
@@ -49,20 +48,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     embed_f16(bf16 *y, const int *tokens, const unsigned *__restrict__ w, int rows, int hidden, float scale)
 {
     embed<__half>(y, tokens, w, rows, hidden, scale);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    embed_f32(bf16 *y, const int *tokens, const float *__restrict__ w, int rows, int hidden, float scale)
-{
-    const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
-    if ((int)blockIdx.x >= rows || c >= hidden)
-        return;
-    const int token = tokens[blockIdx.x];
-    const float *p = w + ((size_t)(token / 16) * (size_t)hidden + (size_t)c) * 16 + token % 16;
-    float v[VEC];
-
-#pragma unroll
-    for (int i = 0; i < VEC; i++)
-        v[i] = c + i < hidden ? p[16 * i] * scale : 0.0f;
-    store_row(y + (size_t)blockIdx.x * (size_t)hidden + c, v, hidden - c, hidden % VEC == 0);
 }

@@ -3,7 +3,9 @@
  *
  * A format is a struct with
  *   GROUP, BYTES, HEAD   k's of a group, its bytes, and what a tile has in front of its groups
+ *   SUPER                groups that share scales: BYTES are of so many, and g.load has a third argument, which one of them
  *   QUADS                32 k's each, for which a lane needs 16 bytes of x (frag_k)
+ *   BLOCK                what k is a multiple of
  *   Half                 whether x is taken as f16 (weights that become f16) or as bf16
  *   Group g; g.load(p, lane)          one lane's part of a group in registers
  *   g.add(acc, x)                     acc += group * x, x[QUADS] the lane's units of its token lane / 4
@@ -69,7 +71,7 @@ __device__ __forceinline__ constexpr int frag_k(int e, int t)
 }
 
 template <bool F16> struct Float16Bits {
-    enum { GROUP = 32, BYTES = 1024, HEAD = 0, QUADS = 1 };
+    enum { GROUP = 32, BYTES = 1024, HEAD = 0, QUADS = 1, BLOCK = 1, SUPER = 1 };
     static constexpr bool Half = F16;
     uint4 a[2];
     __device__ __forceinline__ void load(const uint8_t *p, int lane)
@@ -91,10 +93,48 @@ template <bool F16> struct Float16Bits {
 typedef Float16Bits<false> FragBf16;
 typedef Float16Bits<true> FragF16;
 
+/* An f32 is the sum of three bf16: its 24 bits, cut. Each times a bf16 is exact in f32. */
+struct FragF32 {
+    enum { GROUP = 32, BYTES = 2048, HEAD = 0, QUADS = 1, BLOCK = 1, SUPER = 1 };
+    static constexpr bool Half = false;
+    uint4 c[4]; /* of 8 k's: two of row g, two of row g + 8 */
+    __device__ __forceinline__ void load(const uint8_t *p, int lane)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[i] = reinterpret_cast<const uint4 *>(p)[32 * i + lane];
+    }
+    /* the upper halves of two; what is left of them */
+    static __device__ __forceinline__ uint32_t cut(uint32_t &a, uint32_t &b)
+    {
+        const uint32_t high = __byte_perm(a, b, 0x7632);
+        a = __float_as_uint(__uint_as_float(a) - __uint_as_float(a & 0xffff0000u));
+        b = __float_as_uint(__uint_as_float(b) - __uint_as_float(b & 0xffff0000u));
+        return high;
+    }
+    __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[QUADS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            uint4 u = c[i], v = c[i + 1];
+            const uint32_t x0 = i ? x[0].z : x[0].x, x1 = i ? x[0].w : x[0].y;
+#pragma unroll
+            for (int part = 0; part < 3; part++) {
+                const uint32_t a0 = cut(u.x, u.y), a1 = cut(u.z, u.w), a2 = cut(v.x, v.y), a3 = cut(v.z, v.w);
+                mma_bf16(acc, a0, a1, a2, a3, x0, x1);
+            }
+        }
+    }
+    __device__ __forceinline__ float2 value(int q, int h, int i) const
+    {
+        return {__uint_as_float(h ? c[i].z : c[i].x), __uint_as_float(h ? c[i].w : c[i].y)};
+    }
+};
+
 /* e4m3 to f16 is exact. Rows g take the convert instruction, rows g + 8 bit operations, which give 2^-8 of the value: two units
  * of the multiprocessor share the work, and the factor goes into the scale. */
 struct FragFp8 {
-    enum { GROUP = 128, BYTES = 2112, HEAD = 0, QUADS = 4 };
+    enum { GROUP = 128, BYTES = 2112, HEAD = 0, QUADS = 4, BLOCK = 8, SUPER = 1 };
     static constexpr bool Half = true;
     uint4 c[4];
     float d0, d8;
@@ -152,7 +192,7 @@ struct FragFp4 {
 /* The scales of 16 k's are e4m3: s * 2^7 is an f16, and code * s * 2^-7 is one too, to the bit. The tile's f32 factors come last
  * (finish). */
 struct FragNvfp4 : FragFp4 {
-    enum { GROUP = 64, BYTES = 576, HEAD = 64, QUADS = 2 };
+    enum { GROUP = 64, BYTES = 576, HEAD = 64, QUADS = 2, BLOCK = 16, SUPER = 1 };
     static constexpr bool Half = true;
     uint4 c;
     uint32_t s0, s8; /* four e4m3 each */
@@ -178,7 +218,7 @@ struct FragNvfp4 : FragFp4 {
 
 /* The scales of 32 k's are powers of two of any size, so they meet the sums in f32. */
 struct FragMxfp4 : FragFp4 {
-    enum { GROUP = 64, BYTES = 544, HEAD = 0, QUADS = 2 };
+    enum { GROUP = 64, BYTES = 544, HEAD = 0, QUADS = 2, BLOCK = 32, SUPER = 1 };
     static constexpr bool Half = true;
     uint4 c;
     uint32_t e0, e8; /* two e8m0 each */
@@ -191,6 +231,14 @@ struct FragMxfp4 : FragFp4 {
     static __device__ __forceinline__ float power(uint32_t e) /* 2^(e - 127) */
     {
         return __uint_as_float(e ? e << 23 : 0x00400000u);
+    }
+    /* of 32 k's number q and row g + 8h: k frag_k(2i, t) and its neighbour */
+    __device__ __forceinline__ float2 value(int q, int h, int i) const
+    {
+        const uint32_t w = q ? (h ? c.w : c.z) : (h ? c.y : c.x), half = half2_mul(half2_e2m1(w, i), 0x70007000u);
+        const float2 f = __half22float2(*reinterpret_cast<const __half2 *>(&half));
+        const float e = 2.0f * power((h ? e8 : e0) >> 8 * q & 255);
+        return {f.x * e, f.y * e};
     }
     __device__ __forceinline__ void add(float (&acc)[4], const uint4 (&x)[QUADS]) const
     {
@@ -207,6 +255,9 @@ struct FragMxfp4 : FragFp4 {
     }
 };
 
+/* Does code k meet another input than k? Then a.order(q, i) has the two inputs of k frag_k(2i, t) of quad q, in its halves. */
+template <typename F> constexpr bool ordered = false;
+
 /* What is left to do to a sum of a tile's row: r 0..15. */
 template <typename F> __device__ __forceinline__ float frag_finish(const uint8_t *tile, int r, float sum)
 {
@@ -221,8 +272,21 @@ template <typename F> __device__ __forceinline__ int frag_groups(int k)
 {
     return (k + F::GROUP - 1) / F::GROUP;
 }
+/* n is a multiple of SUPER. */
+template <typename F> __device__ __forceinline__ size_t frag_bytes(int n)
+{
+    return (size_t)(n / F::SUPER) * F::BYTES;
+}
 template <typename F> __device__ __forceinline__ size_t frag_tile_bytes(int k)
 {
-    return F::HEAD + (size_t)frag_groups<F>(k) * F::BYTES;
+    return F::HEAD + frag_bytes<F>(frag_groups<F>(k));
+}
+/* Group g of those that begin at p. */
+template <typename F> __device__ __forceinline__ void frag_load(F &a, const uint8_t *p, int g, int lane)
+{
+    if constexpr (F::SUPER > 1)
+        a.load(p + frag_bytes<F>(g), lane, g % F::SUPER);
+    else
+        a.load(p + frag_bytes<F>(g), lane);
 }
 #endif

@@ -11,16 +11,23 @@
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 
-/* A lane's 8 elements of 32 k's of x, of which p[0..n) are there. */
-template <typename F> __device__ __forceinline__ uint4 fetch_x(const bf16 *p, int n, int t, bool whole)
+/* A lane's 8 elements of quad q of the group at k0 of x, zeros from k on. `whole`: none is missing. */
+template <typename F>
+__device__ __forceinline__ uint4 fetch_x(const F &a, const bf16 *x, int k0, int q, int k, int t, bool whole)
 {
+    const bf16 *p = x + k0 + 32 * q, zero = __float2bfloat16_rn(0.0f);
+    const int n = k - k0 - 32 * q;
     uint32_t w[4];
+
+    if (F::BLOCK % 32 == 0 && n <= 0)
+        return make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int at = frag_k(2 * i, t);
-        const bf16 zero = __float2bfloat16_rn(0.0f);
         __nv_bfloat162 v;
-        if (whole)
+        if constexpr (ordered<F>)
+            v = __halves2bfloat162(x[a.order(q, i) & 0xffff], x[a.order(q, i) >> 16]);
+        else if (F::BLOCK % 32 == 0 || whole)
             v = *reinterpret_cast<const __nv_bfloat162 *>(p + at);
         else
             v = __halves2bfloat162(at < n ? p[at] : zero, at + 1 < n ? p[at + 1] : zero);
@@ -43,16 +50,16 @@ __device__ __forceinline__ void tile_dot(float *red, const uint8_t *tile, int k,
         x[o] = row(8 * o + lane / 4);
 #pragma unroll(NT > 1 || F::QUADS > 1 ? 1 : 2)
     for (int g = warp; g < groups; g += WARPS) {
-        const int k0 = g * F::GROUP, n = k - k0;
-        const bool whole = k % 2 == 0 && n >= F::GROUP;
+        const int k0 = g * F::GROUP;
+        const bool whole = k % 2 == 0 && k - k0 >= F::GROUP;
         F a;
-        a.load(tile + F::HEAD + (size_t)g * F::BYTES, lane);
+        frag_load(a, tile + F::HEAD, g, lane);
 #pragma unroll
         for (int o = 0; o < NT; o++) {
             uint4 b[F::QUADS];
 #pragma unroll
             for (int q = 0; q < F::QUADS; q++)
-                b[q] = x[o] ? fetch_x<F>(x[o] + k0 + 32 * q, n - 32 * q, t, whole) : make_uint4(0, 0, 0, 0);
+                b[q] = x[o] ? fetch_x(a, x[o], k0, q, k, t, whole) : make_uint4(0, 0, 0, 0);
             a.add(acc[o], b);
         }
     }
