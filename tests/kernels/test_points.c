@@ -15,7 +15,7 @@
  * kernel may round for the tensor cores (attention's probabilities), and one for each inner edge of a fused rule, which its
  * parts would have rounded; three where silu or gelu reads it, since d ln silu(g) / d ln g = 1 + g (1 - sigma(g)) is -3 at
  * g = -4; one for fp8 weights, which are rounded to bf16 once they are scaled where the product is of bf16. Whoever drops an element, a scale or a bias is off by 1e-2 or more. */
-#include "point_case.h"
+#include "point_reference.h"
 #include <fnmatch.h>
 
 #include "core/hash.h"

@@ -247,7 +247,7 @@ static void fill(DType t, uint8_t *src, uint64_t n, uint64_t k, uint64_t row)
 
 static void round_trip(DType t, uint64_t n, uint64_t k)
 {
-    uint64_t row, bytes, piece;
+    uint64_t row = 0, bytes = 0, piece = 0;
 
     assert_true(dtype_row_bytes(t, k, &row));
     assert_true(layout_bytes(LAYOUT_FRAG, t, n, k, &bytes) && layout_bytes(LAYOUT_FRAG, t, 16, k, &piece));
