@@ -63,8 +63,9 @@ def main():
             print(f"| {name} | {run.stderr.strip()} | | | | | |")
             continue
         r = json.loads(run.stdout)
-        print(f"| {name} | {r['bytes_token'] / 1e6:.0f} | {r['decode_tok_s']:.0f} | {r['prefill_tok_s']:.0f} | "
-              f"{r['bytes_token'] * r['decode_tok_s'] / 1e9:.1f} | {r['copy_gb_s']:.1f} | {100 * r['share_of_copy']:.0f}% |", flush=True)
+        row, decode = r["rows"][0], r["rows"][0]["decode_tok_s"]["median"]
+        print(f"| {name} | {row['bytes_token'] / 1e6:.0f} | {decode:.0f} | {row['prefill_tok_s']['median']:.0f} | "
+              f"{row['bytes_token'] * decode / 1e9:.1f} | {r['copy_gb_s']:.1f} | {100 * row['share_of_copy']:.0f}% |", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@
 #   tools/h200.sh pack                      here: builds, and packs binary, tests, libraries and configs into dist-h200/
 #   tools/h200.sh check                     there: every point, oracle, format and schedule on the GPU class
 #   tools/h200.sh sanitize                 there: compute-sanitizer's four tools over the point tests (RULES, TEST: patterns)
-#   tools/h200.sh time                     there: the benches, one row each (JOB: a pattern of names, as 8b-*)
+#   tools/h200.sh time                      there: the benches, one process for each model and format (JOB: a pattern of names,
+#                                           as 8b-*), each figure beside its bar (h200_bars.tsv)
+#   tools/h200.sh steps                     there: every launch of the 8B's plans by itself (JOB as above)
 #   tools/h200.sh check sanitize time       several in one call
 #
 # It runs in the root of the repository, whose tests/data it reads. Each part prints a short table; the whole output of each
 # command is in $OUT/log (or dist-h200/log). A part that fails does not stop the others; the exit status says whether all passed.
 #
 # environment: CLASS (hopper), OUT, CONFIGS (../shared/configs, where pack finds the models' config.json),
-#   GEN (256), LIMIT (seconds that one command may take, 240)
+#   GEN (256), REPEAT (1), LIMIT (seconds that one command may take, 240)
 set -u
 
 class=${CLASS:-hopper}
@@ -151,56 +153,131 @@ sanitize() {
     done
 }
 
-field() { sed -n "s/.*\"$2\": \([0-9.]*\).*/\1/p" "$log/$1"; }
-
-# bench JOB CONFIG FORMAT CONCURRENCY PROMPT
-bench() {
+# Whether this job is among those asked for.
+wanted() {
     # shellcheck disable=SC2254 # a pattern
     case $1 in
-    ${JOB:-*}) ;;
-    *) return ;;
+    ${JOB:-*}) return 0 ;;
     esac
+    return 1
+}
+
+# record JOB METRALE-ARGUMENT...: its record goes to the log bench_JOB; then judge prints what it says.
+record() {
+    job=$1
+    shift
+    wanted "$job" || return
     from=$(date +%s)
-    run "bench_$1" metrale bench "$work/configs/$2.json" --dummy "$3" --hardware "$class" --prompt "$5" --gen "$6" \
-        --concurrency "$4" --repeat 1 --json --max-len $(($5 + $6 + 16)) --kv-tokens $((($5 + $6 + 32) * $4)) --max-rows 8192
+    run "bench_$job" metrale bench "$@" --hardware "$class" --repeat "${REPEAT:-1}" --json
     rc=$?
-    printf '  %-28s %12s %12s %10s %10s %8s   %3ss\n' "$1" "$(field "bench_$1" decode_tok_s)" "$(field "bench_$1" prefill_tok_s)" \
-        "$(field "bench_$1" step_p50_ms)" "$(field "bench_$1" ttft_ms)" "$(field "bench_$1" share_of_copy)" \
-        "$(($(date +%s) - from))"
-    if [ $rc -ne 0 ]; then
+    if [ $rc -eq 0 ]; then
+        judge "$job" "$log/bench_$job"
+    else
+        printf '  %-16s exit %d: %s\n' "$job" "$rc" "$(tail -1 "$log/bench_$job" | cut -c1-200)"
         status=1
-        tail -1 "$log/bench_$1" | cut -c1-200 | sed 's/^/      /'
     fi
+    printf '  %-16s took %s s\n' "$job" "$(($(date +%s) - from))"
+}
+
+# judge JOB RECORD: each figure that has a bar or that a table wants, as a line. A record has a row or a launch a line.
+judge() {
+    awk -F '\t' -v job="$1" '
+        function text(key,    s) {
+            if (!match($0, "\"" key "\": \"[^\"]*\"")) return ""
+            s = substr($0, RSTART, RLENGTH)
+            sub(/^[^:]*: "/, "", s); sub(/"$/, "", s)
+            return s
+        }
+        function number(key,    s) {
+            if (!match($0, "\"" key "\": ([{]\"median\": )?[-+0-9.e]+")) return 0
+            s = substr($0, RSTART, RLENGTH)
+            sub(/.*: /, "", s)
+            return s + 0
+        }
+        # figure, at, value, the rest of the line
+        function show(figure, at, value, more,    k, b, verdict) {
+            k = (job SUBSEP figure SUBSEP at) in bar ? job SUBSEP figure SUBSEP at : "*" SUBSEP figure SUBSEP at
+            if (!(k in bar)) { b = "- - - -" } else b = bar[k]
+            split(b, v, " ")
+            verdict = v[2] == "-" ? "" : (figure == "start" ? value <= v[2] : value >= v[2]) ? "pass" : "MISS"
+            if (verdict == "pass" && (figure == "start" ? value <= v[3] : value >= v[3])) verdict = "goal"
+            printf "  %-16s %-18s %6s %11.4g   %7s %7s %7s %7s  %-5s %s\n", job, figure, at, value, v[1], v[2], v[3], v[4], verdict, more
+        }
+        # the slowest of several launches is what counts
+        function slowest(figure, at, value, what,    k) {
+            k = figure SUBSEP at
+            if (!(k in least) || value < least[k]) { least[k] = value; whose[k] = what }
+        }
+        FNR == NR { if ($0 !~ /^#/ && NF == 7) bar[$1 SUBSEP $2 SUBSEP $3] = $4 " " $5 " " $6 " " $7; next }
+        /^"start"/ {
+            show("start", "-", number("rest_s"), sprintf("s beyond %.2f s for %.2f GB of weights, %.2f GB/s", number("load_s"),
+                 number("load_bytes") / 1e9, number("load_gb_s")))
+        }
+        /"decode_tok_s"/ {
+            more = sprintf("step %.3f ms (p99 %.3f), first token %.2f ms, prefill %.0f tok/s", number("step_p50_ms"),
+                           number("step_p99_ms"), number("ttft_ms"), number("prefill_tok_s"))
+            if (number("prompt") >= 4096)
+                show("prefill", number("prompt"), number("prefill_tok_s"), sprintf("tok/s; first token %.2f ms", number("ttft_ms")))
+            else
+                show("decode", number("concurrency"), number("decode_tok_s"),
+                     sprintf("tok/s; %.1f%% of copy; %s", 100 * number("share_of_copy"), more))
+        }
+        /"op": / {
+            op = text("op"); at = text("at"); split(at, a, " "); what = text("nodes") " " text("entry")
+            many = a[3] >= 2048
+            if (op ~ /linear/ && many && number("tflops") > 0) slowest("gemm", a[3], number("tflops"), "TFLOP/s, the least: " what)
+            if (op ~ /linear|lm_head/ && a[3] == 1 && number("mb") >= 50) slowest("matvec", a[1], number("gb_s"), "GB/s, the least: " what)
+            if (op ~ /attention/ && many) slowest("prefill-attention", a[3], number("tflops"), "TFLOP/s: " what)
+            if (op ~ /attention/ && a[3] == 1) slowest("decode-attention", a[1], number("gb_s"), "GB/s: " what)
+            if (text("nodes") == "step") show("step", a[1] "x" a[3], number("us"), "us behind " a[6])
+            if (text("nodes") == "launches") show("launches", a[1] "x" a[3], number("us") * number("launches"), "us, one by one")
+        }
+        END { for (k in least) { split(k, p, SUBSEP); show(p[1], p[2], least[k], whose[k]) } }
+    ' "$here/tools/h200_bars.tsv" "$2"
+}
+
+head_line() {
+    printf '%s\n  %-16s %-18s %6s %11s   %7s %7s %7s %7s\n' "$1" job figure at measured vLLM must goal wall
 }
 
 time_all() {
     unpack
     gen=${GEN:-256}
-    printf 'time: class %s, prompt 128, %s generated\n  %-28s %12s %12s %10s %10s %8s   %s\n' "$class" "$gen" job 'decode tok/s' \
-        'prefill tok/s' 'step ms' 'first ms' 'of copy' 'wall'
-    for c in 1 8 32 128; do
-        bench "8b-bf16-$c" qwen3-8b bf16 $c 128 "$gen"
-        bench "8b-fp8-$c" qwen3-8b fp8/128 $c 128 "$gen"
+    at='--prompt 128 --gen '"$gen"' --concurrency 1,8,32,128'
+    head_line "time: class $class, prompt 128, $gen generated, ${REPEAT:-1} times"
+    # shellcheck disable=SC2086 # lists
+    {
+        record 8b-bf16 "$work/configs/qwen3-8b.json" --dummy bf16 $at --prefill 8192
+        record 8b-fp8 "$work/configs/qwen3-8b.json" --dummy fp8-block $at --prefill 8192
+        record 35b-a3b-fp8 "$work/configs/qwen3.5-35b-a3b.json" --dummy fp8-block $at
+        record 30b-a3b-fp8 "$work/configs/qwen3-30b-a3b.json" --dummy fp8-block $at
+        record next-80b-nvfp4 "$work/configs/qwen3-next-80b-a3b-nvfp4.json" --dummy config --prompt 128 --gen "$gen"
+    }
+}
+
+# Decode attention is measured behind 8k tokens, matrices as they are at 1 and 8 rows, products and prefill attention over 8k rows.
+steps_all() {
+    unpack
+    head_line "steps: class $class, launches alone, behind 8192 tokens"
+    for format in bf16 fp8; do
+        dummy=$format
+        [ $format = bf16 ] || dummy=fp8-block
+        record 8b-$format "$work/configs/qwen3-8b.json" --dummy $dummy --steps --prompt 8192 --gen 2 --concurrency 1,8,32
+        [ ! -e "$log/bench_8b-$format" ] || mv "$log/bench_8b-$format" "$log/steps_8b-$format"
     done
-    bench 8b-bf16-prefill qwen3-8b bf16 1 8192 16
-    bench 8b-fp8-prefill qwen3-8b fp8/128 1 8192 16
-    for c in 1 8 32 128; do
-        bench "35b-a3b-fp8-$c" qwen3.5-35b-a3b fp8/128 $c 128 "$gen"
-        bench "30b-a3b-fp8-$c" qwen3-30b-a3b fp8/128 $c 128 "$gen"
-    done
-    bench next-80b-nvfp4-1 qwen3-next-80b-a3b-nvfp4 config 1 128 "$gen"
 }
 
 # ---- main ----------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || die 'what to do: pack, check, sanitize, time'
+[ $# -gt 0 ] || die 'what to do: pack, check, sanitize, time, steps'
 for verb; do
     case $verb in
     pack) pack ;;
     check) check ;;
     sanitize) sanitize ;;
     time) time_all ;;
-    *) die "$verb: there are pack, check, sanitize, time" ;;
+    steps) steps_all ;;
+    *) die "$verb: there are pack, check, sanitize, time, steps" ;;
     esac
 done
 exit $status

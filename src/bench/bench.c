@@ -1,7 +1,9 @@
 /* bench.c - see bench.h. */
 #include "bench/bench.h"
+#include "bench/traffic.h"
 #include "core/hash.h"
 #include "core/thread.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,51 +136,47 @@ done:
     return st;
 }
 
-static int by_decode(const void *a, const void *b)
+/* Of one member of all runs. */
+static BenchFigure figure(const Run *runs, uint32_t n, size_t member, double *room)
 {
-    return by_value(&((const Run *)a)->decode_tok_s, &((const Run *)b)->decode_tok_s);
-}
-
-/* KV that a row behind so many tokens reads. */
-static double kv_bytes(const MemoryPlan *mem, double tokens)
-{
-    double bytes = 0;
-
-    for (uint32_t g = 0; g < mem->n_groups; g++) {
-        const double window = mem->groups[g].window;
-        bytes += (double)mem->group_bytes[g] / KV_BLOCK_TOKENS * (window > 0 && window < tokens ? window : tokens);
-    }
-    return bytes;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&room[i], (const char *)&runs[i] + member, sizeof *room);
+    qsort(room, n, sizeof *room, by_value);
+    return (BenchFigure){.median = room[n / 2], .least = room[0], .most = room[n - 1]};
 }
 
 Status bench_run(BenchResult *out, Engine *e, Clock *clock, const BenchWork *w, double copy_gb_s, Err *err)
 {
     Status st = ST_OK;
     const Model *m = engine_model(e);
-    const MemoryPlan *mem = model_memory(m);
+    const StepLoad load = {w->concurrency, w->concurrency, w->concurrency, w->prompt + w->gen / 2};
+    const double bytes = traffic_least(traffic_of_step(model_plan(m, w->concurrency), &load));
     BenchWork warm = *w;
     Run *runs = calloc(w->repeat, sizeof *runs), ignored;
+    double *room = calloc(w->repeat, sizeof *room);
 
-    if (runs == NULL)
-        return err_set(err, ST_NOMEM, "out of memory for %u runs", w->repeat);
+    if (runs == NULL || room == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for %u runs", w->repeat));
     warm.gen = w->gen < 8 ? w->gen : 8;
     TRY(run_once(&ignored, e, clock, &warm, err));
     for (uint32_t r = 0; r < w->repeat; r++)
         TRY(run_once(&runs[r], e, clock, w, err));
-    qsort(runs, w->repeat, sizeof *runs, by_decode);
-    const Run *r = &runs[w->repeat / 2];
-    double bytes = (double)model_step_weight_bytes(m) / w->concurrency + kv_bytes(mem, w->prompt + w->gen / 2.0);
-    *out = (BenchResult){.prefill_tok_s = r->prefill_tok_s,
-                         .decode_tok_s = r->decode_tok_s,
-                         .ttft_ms = r->ttft_ms,
-                         .step_p50_ms = r->p50_ms,
-                         .step_p99_ms = r->p99_ms,
-                         .bytes_token = bytes,
+#define FIGURE(member) figure(runs, w->repeat, offsetof(Run, member), room)
+    *out = (BenchResult){.prefill_tok_s = FIGURE(prefill_tok_s),
+                         .decode_tok_s = FIGURE(decode_tok_s),
+                         .ttft_ms = FIGURE(ttft_ms),
+                         .step_p50_ms = FIGURE(p50_ms),
+                         .step_p99_ms = FIGURE(p99_ms),
+                         .bytes_step = bytes,
+                         .bytes_token = bytes / w->concurrency,
                          .copy_gb_s = copy_gb_s,
-                         .share = copy_gb_s > 0 ? bytes * r->decode_tok_s / (copy_gb_s * 1e9) : 0,
-                         .tokens_hash = r->hash};
+                         .tokens_hash = runs[0].hash};
+#undef FIGURE
+    if (copy_gb_s > 0)
+        out->share = out->bytes_token * out->decode_tok_s.median / (copy_gb_s * 1e9);
 done:
     free(runs);
+    free(room);
     return st;
 }
 

@@ -4,9 +4,10 @@
  *   decode_tok_s   generated tokens over the time of the steps that took none
  *   ttft_ms        submission to first token, median over requests
  *   step_p50_ms..  decode steps alone
- *   bytes_token    bytes that a decode step must read (weights once, each sequence's KV at its mean length) over its tokens
- *   share          bytes that decode reads a second over the bytes that a copy reads and writes a second
- * The run with the median decode rate of `repeat` runs is reported, behind one short run that is not counted.
+ *   bytes_step     bytes that a decode step must move (traffic.h: weights, and states at their mean length)
+ *   bytes_token    the same over the tokens of a step
+ *   share          bytes that decode moves a second over the bytes that a copy reads and writes a second
+ * Each is taken from `repeat` runs, behind one short run that is not counted: median, least and most.
  * Owns: nothing.   Thread: the engine's owner; the engine must not be started. */
 #ifndef METRALE_BENCH_BENCH_H
 #define METRALE_BENCH_BENCH_H
@@ -17,8 +18,13 @@ typedef struct BenchWork {
     uint64_t seed;
 } BenchWork;
 
+typedef struct BenchFigure {
+    double median, least, most; /* over the runs */
+} BenchFigure;
+
 typedef struct BenchResult {
-    double prefill_tok_s, decode_tok_s, ttft_ms, step_p50_ms, step_p99_ms, bytes_token, share, copy_gb_s;
+    BenchFigure prefill_tok_s, decode_tok_s, ttft_ms, step_p50_ms, step_p99_ms;
+    double bytes_step, bytes_token, share, copy_gb_s;
     uint64_t tokens_hash; /* of all generated ids: the same work gives the same answer */
 } BenchResult;
 

@@ -46,8 +46,8 @@ static Status layer_toml(const KernelRegistry *reg, const char *dir, const char 
 /* ---- HARDWARE.toml ---------------------------------------------------------------------------------------------- */
 
 typedef struct RawFacts {
-    const char *activation, *inherits; /* in arena */
-    double bandwidth, launch_us;       /* 0, -1: not given */
+    const char *activation, *inherits;   /* in arena */
+    double bandwidth, launch_us, memory; /* 0, -1, 0: not given */
 } RawFacts;
 
 static Status read_hardware(Loader *l, const char *hw, RawFacts *out, Err *err)
@@ -80,6 +80,7 @@ static Status read_hardware(Loader *l, const char *hw, RawFacts *out, Err *err)
     TRY(toml_str(t, h, "inherits", &inherits, err));
     TRY(toml_float(t, h, "bandwidth", &out->bandwidth, err));
     TRY(toml_float(t, h, "launch_us", &out->launch_us, err));
+    TRY(toml_float(t, h, "memory", &out->memory, err));
     if (activation != NULL && (out->activation = arena_strdup(l->arena, activation)) == NULL)
         TRY(no_memory(err));
     if (inherits != NULL && (out->inherits = arena_strdup(l->arena, inherits)) == NULL)
@@ -101,6 +102,8 @@ static Status read_facts(Loader *l, ClassFacts *out, Err *err)
             own.activation = parent.activation;
         if (own.bandwidth == 0)
             own.bandwidth = parent.bandwidth;
+        if (own.memory == 0)
+            own.memory = parent.memory;
         if (own.launch_us < 0)
             own.launch_us = parent.launch_us;
     }
@@ -119,6 +122,7 @@ static Status read_facts(Loader *l, ClassFacts *out, Err *err)
     out->name = hw;
     out->bandwidth = own.bandwidth * 1e9;
     out->launch_s = own.launch_us * 1e-6;
+    out->memory = own.memory * 1e9;
     return ST_OK;
 }
 

@@ -129,6 +129,7 @@ typedef struct ClassFacts {
     DType activation; /* format of edges */
     double bandwidth; /* bytes / s, for the cost model */
     double launch_s;  /* seconds a launch, for the cost model */
+    double memory;    /* bytes that a device of the class has, for reports */
 } ClassFacts;
 
 typedef struct FamilySet {

@@ -111,7 +111,7 @@ static Status check(Found *f, Loaded *l, const Levers *levers, Err *err)
     TRY(families_load(&l->families, &metrale_registry, l->target, err));
     TRY(loader_model_options(&mo, l->in, levers, &none, err));
     TRY(plan_set_lower(&set, l->in, l->families, &mo, err));
-    TRY(memory_predict(&f->memory, set.plans, set.n, mo.kv_blocks, err));
+    TRY(plan_set_memory(&f->memory, &set, &mo, err));
     TRY(load_plan_new(&lp, set.plans, set.n, err));
     TRY(count_formats(f, lp, err));
     TRY(load_run(lp, l->store, NULL, (GpuBuf){0}, err));

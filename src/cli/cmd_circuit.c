@@ -262,7 +262,7 @@ static Status memory(const Args *a, const Loaded *l, Err *err)
 
     TRY(options_of(a, l, &mo, err));
     TRY(plan_set_lower(&set, l->in, l->families, &mo, err));
-    TRY(memory_predict(&m, set.plans, set.n, mo.kv_blocks, err));
+    TRY(plan_set_memory(&m, &set, &mo, err));
     if (a->json) {
         TRY(print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I}", "weights",
                                  (json_int_t)m.weights, "kv", (json_int_t)m.kv, "states", (json_int_t)m.states,

@@ -18,8 +18,8 @@
     X(KV_DTYPE, "kv_dtype", CHOICE, "bf16", 0, 0, "f16|bf16|f32", "format of the KV cache")                            \
     X(ACT_QUANT, "act_quant", CHOICE, "off", 0, 0, "off|config",                                                       \
       "inputs of linears: as they are, or rounded as the checkpoint's quantization asks (fp8, int8, nvfp4)")           \
-    X(KV_TOKENS, "kv_tokens", INT, "16384", 16, 1 << 30, "",                                                           \
-      "tokens that the KV cache holds for all sequences together")                                                     \
+    X(KV_TOKENS, "kv_tokens", INT, "16384", 0, 1 << 30, "",                                                            \
+      "tokens that the KV cache holds for all sequences together; 0: as many as they can use and memory allows")       \
     X(MAX_LEN, "max_len", INT, "0", 0, 1 << 24, "",                                                                    \
       "longest sequence in tokens; 0: what the model was trained for, or the cache")                                   \
     X(MAX_ROWS, "max_rows", INT, "512", 1, 65536, "", "most tokens of one step: the prefill chunk")                    \

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 enum { MAX_CLASSES = 32, MAX_JSON_FILE = 64 << 20 };
+/* max_len of a checkpoint that does not say what it was trained for, when nothing else bounds it. */
+enum { UNTRAINED_LEN = 16384 };
 
 /* ---- class ------------------------------------------------------------------------------------------------------ */
 
@@ -292,18 +294,32 @@ static int64_t longest(const Instance *in, uint32_t kv_blocks, int64_t tokens)
     return most;
 }
 
+/* A bound by its lever, or where that is only a default by what the command knows that it needs. */
+static int64_t bound(const Levers *levers, LeverId id, uint32_t needed)
+{
+    return needed > 0 && lever_origin(levers, id) < FROM_VARIABLE ? needed : lever_int(levers, id);
+}
+
 Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
                             Err *err)
 {
-    int64_t most, trained = 0, len = lever_int(levers, LEVER_MAX_LEN), tokens = lever_int(levers, LEVER_KV_TOKENS);
+    int64_t most, trained = 0, len = lever_int(levers, LEVER_MAX_LEN);
+    const int64_t tokens = bound(levers, LEVER_KV_TOKENS, opt->kv_tokens);
+    const int64_t needed = bound(levers, LEVER_MAX_LEN, opt->max_len);
     ModelOptions mo = {.max_rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS),
-                       .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT)};
+                       .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT),
+                       .clock = opt->clock};
 
+    if (tokens > 0 && tokens < KV_BLOCK_TOKENS)
+        return err_set(err, ST_INVALID, "--kv-tokens %lld: a block has %d tokens; give at least that, or 0",
+                       (long long)tokens, KV_BLOCK_TOKENS);
     instance_dim(in, "max_position", &trained);
     mo.kv_blocks = (uint32_t)(tokens / KV_BLOCK_TOKENS);
-    most = longest(in, mo.kv_blocks, tokens);
+    most = tokens == 0 ? 1 << 24 : longest(in, mo.kv_blocks, tokens);
     if (len == 0)
-        len = trained == 0 ? tokens : trained < most ? trained : most;
+        len = trained == 0 ? (tokens == 0 ? UNTRAINED_LEN : tokens) : trained < most ? trained : most;
+    if (needed > 0 && needed < len)
+        len = needed;
     if (len > most)
         return err_set(err, ST_INVALID, "--max-len %lld is more than the KV cache holds (--kv-tokens %lld)",
                        (long long)len, (long long)tokens);

@@ -48,6 +48,9 @@ typedef struct LoadOptions {
     bool any_class;    /* --hardware may name a class that the binary has no kernels for; LOAD_CIRCUIT only */
     uint32_t max_outs; /* 0: max_seqs */
     uint32_t max_seqs; /* 0: the lever */
+    /* What a known workload needs, where neither flag nor variable says. 0: the lever. */
+    uint32_t max_len, kv_tokens;
+    Clock *clock; /* for model_times; NULL: nobody asks */
     /* Random weights when the MODEL is a bare config.json: cli/dummy_model.h says in what. NULL: such a MODEL is refused. */
     const char *dummy;
 } LoadOptions;

@@ -20,6 +20,15 @@ done:
     return st;
 }
 
+Status plan_set_memory(MemoryPlan *out, const PlanSet *set, const ModelOptions *opt, Err *err)
+{
+    const uint64_t memory = (uint64_t)set->plans[0]->families->facts.memory;
+    uint32_t blocks = opt->kv_blocks;
+    Status st = blocks ? ST_OK : memory_fit(&blocks, set->plans, set->n, memory, memory, err);
+
+    return st == ST_OK ? memory_predict(out, set->plans, set->n, blocks, err) : st;
+}
+
 void plan_set_release(PlanSet *set)
 {
     for (uint32_t i = 0; i < set->n; i++)

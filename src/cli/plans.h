@@ -12,5 +12,7 @@ typedef struct PlanSet {
 
 /* Lowers in for every shape of opt. On failure *out is empty. */
 Status plan_set_lower(PlanSet *out, const Instance *in, const FamilySet *fs, const ModelOptions *opt, Err *err);
+/* What a start with opt takes. With kv_blocks 0 the memory that the class has decides, as the device's will at the start. */
+Status plan_set_memory(MemoryPlan *out, const PlanSet *set, const ModelOptions *opt, Err *err);
 void plan_set_release(PlanSet *set);
 #endif

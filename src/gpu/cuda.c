@@ -9,6 +9,7 @@
  * Launches are queued. An error of a kernel therefore surfaces at a later call, mostly at sync. */
 #include "gpu/cuda.h"
 #include "gpu/kernel_table.h"
+#include "gpu/nvml.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,23 @@ static void cuda_facts(GpuBackend *b, GpuFacts *out)
         .mem_free = free_bytes,
         .host_memory = false,
     };
+}
+
+static uint32_t clock_max(GpuCuda *c, int attribute)
+{
+    int khz = 0;
+    return c->api.device_attribute(&khz, attribute, c->device) == CUDA_SUCCESS && khz > 0 ? (uint32_t)khz / 1000 : 0;
+}
+
+static void cuda_clocks(GpuBackend *b, GpuClocks *out)
+{
+    GpuCuda *c = cuda_of(b);
+    char pci[32] = "";
+
+    out->cores_max = clock_max(c, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    out->memory_max = clock_max(c, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    if (c->api.device_pci(pci, sizeof pci, c->device) == CUDA_SUCCESS)
+        nvml_clocks(pci, &out->cores, &out->memory);
 }
 
 static Status cuda_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)
@@ -452,6 +470,7 @@ static const GpuOps cuda_ops = {
     .free = cuda_free,
     .facts = cuda_facts,
     .lost = cuda_lost,
+    .clocks = cuda_clocks,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,
     .host_alloc = cuda_host_alloc,

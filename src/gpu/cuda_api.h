@@ -29,7 +29,9 @@ enum {
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NO_DEVICE = 100,
 
+    CU_DEVICE_ATTRIBUTE_CLOCK_RATE = 13, /* kHz, at most */
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE = 36,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
 
@@ -65,6 +67,7 @@ typedef struct CUlaunchConfig {
     X(device_get, "cuDeviceGet", (CUdevice * out, int ordinal))                                                        \
     X(device_name, "cuDeviceGetName", (char *out, int cap, CUdevice d))                                                \
     X(device_attribute, "cuDeviceGetAttribute", (int *out, int attribute, CUdevice d))                                 \
+    X(device_pci, "cuDeviceGetPCIBusId", (char *out, int cap, CUdevice d))                                             \
     X(ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * out, CUdevice d))                                           \
     X(ctx_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice d))                                                       \
     X(ctx_set, "cuCtxSetCurrent", (CUcontext c))                                                                       \

@@ -45,12 +45,20 @@ typedef struct GpuFacts {
     bool host_memory;             /* device pointers may be read by the host */
 } GpuFacts;
 
+/* MHz; 0 where the device does not say. */
+typedef struct GpuClocks {
+    uint32_t cores, memory;         /* now */
+    uint32_t cores_max, memory_max; /* at most */
+} GpuClocks;
+
 typedef struct GpuOps {
     const char *name;
     void (*free)(GpuBackend *b);
     void (*facts)(GpuBackend *b, GpuFacts *out);
     /* Optional. NULL while the device works; after it is lost for good, the reason, and every call fails with it. */
     const char *(*lost)(GpuBackend *b);
+    /* Optional: what the device is clocked at, while it works or right behind it. */
+    void (*clocks)(GpuBackend *b, GpuClocks *out);
     /* Contents undefined. ST_DEVMEM leaves *out alone. what names the use in messages. */
     Status (*mem_alloc)(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err);
     void (*mem_free)(GpuBackend *b, GpuBuf *buf); /* zeroed buf is fine; zeroes it */
@@ -134,6 +142,12 @@ static inline void gpu_facts(GpuBackend *b, GpuFacts *f)
 static inline const char *gpu_lost(GpuBackend *b)
 {
     return b->ops->lost ? b->ops->lost(b) : NULL;
+}
+static inline void gpu_clocks(GpuBackend *b, GpuClocks *out)
+{
+    *out = (GpuClocks){0};
+    if (b->ops->clocks)
+        b->ops->clocks(b, out);
 }
 /* 0 bytes give a zeroed buffer and never reach the backend. */
 static inline Status gpu_mem_alloc(GpuBackend *b, size_t bytes, const char *what, GpuBuf *out, Err *err)

@@ -76,6 +76,14 @@ static const char *trace_lost(GpuBackend *b)
     return gpu_lost(trace_of(b)->inner);
 }
 
+static void trace_clocks(GpuBackend *b, GpuClocks *out)
+{
+    GpuTrace *t = trace_of(b);
+    uint64_t start = now_ns();
+    gpu_clocks(t->inner, out);
+    trace_line(t, "clocks", start, ST_OK);
+}
+
 static Status trace_host_alloc(GpuBackend *b, size_t bytes, const char *what, void **out, Err *err)
 {
     GpuTrace *t = trace_of(b);
@@ -262,11 +270,12 @@ static void trace_graph_free(GpuBackend *b, GpuGraph *g)
 }
 
 #define TRACE_OPS                                                                                                      \
-    .name = "trace", .free = trace_free, .facts = trace_facts, .lost = trace_lost, .mem_alloc = trace_mem_alloc,       \
-    .host_alloc = trace_host_alloc, .host_free = trace_host_free, .mem_free = trace_mem_free,                          \
-    .mem_set = trace_mem_set, .upload = trace_upload, .download = trace_download, .copy = trace_copy,                  \
-    .kernel = trace_kernel, .launch = trace_launch, .sync = trace_sync, .event_record = trace_event_record,            \
-    .event_wait = trace_event_wait, .event_elapsed_ns = trace_event_elapsed_ns, .event_free = trace_event_free
+    .name = "trace", .free = trace_free, .facts = trace_facts, .lost = trace_lost, .clocks = trace_clocks,             \
+    .mem_alloc = trace_mem_alloc, .host_alloc = trace_host_alloc, .host_free = trace_host_free,                        \
+    .mem_free = trace_mem_free, .mem_set = trace_mem_set, .upload = trace_upload, .download = trace_download,          \
+    .copy = trace_copy, .kernel = trace_kernel, .launch = trace_launch, .sync = trace_sync,                            \
+    .event_record = trace_event_record, .event_wait = trace_event_wait, .event_elapsed_ns = trace_event_elapsed_ns,    \
+    .event_free = trace_event_free
 
 /* A capability is a slot that is not NULL, so the trace has graphs exactly when the backend inside has. */
 static const GpuOps trace_ops = {TRACE_OPS};

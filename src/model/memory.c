@@ -3,6 +3,8 @@
 #include "model/load.h"
 #include <string.h>
 
+#define MARGIN_BYTES (UINT64_C(1) << 30)
+
 static uint64_t aligned(uint64_t bytes, uint64_t to)
 {
     return (bytes + to - 1) / to * to;
@@ -108,5 +110,43 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
     *out = m;
 done:
     load_plan_free(lp);
+    return st;
+}
+
+Status memory_fit(uint32_t *kv_blocks, const Plan *const *plans, size_t n_plans, uint64_t free, uint64_t total,
+                  Err *err)
+{
+    const uint64_t margin = total / 20 + MARGIN_BYTES, budget = free > margin ? free - margin : 0;
+    StepShape most = plans[0]->shape;
+    MemoryPlan m;
+    Status st = ST_OK;
+
+    for (size_t i = 1; i < n_plans; i++)
+        shape_widen(&most, &plans[i]->shape);
+    const uint64_t wanted = (uint64_t)most.max_seqs * shape_max_blocks(&most), cap = INT32_MAX / KV_BLOCK_TOKENS;
+    uint32_t lo = 0, hi = (uint32_t)(wanted < cap ? wanted : cap); /* lo fits, or is 0 */
+
+    TRY(memory_predict(&m, plans, n_plans, hi, err));
+    if (m.total <= budget)
+        lo = hi;
+    /* A group with a window stops growing, so the total is no straight line in the blocks; but it never falls. The first
+     * guess is the line's, and then halves. */
+    for (uint32_t tries = 0; lo < hi && tries < 40 && hi - lo > 1; tries++) {
+        const uint64_t over = m.total > budget ? m.total - budget : 0;
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (tries == 0 && m.kv_block_bytes > 0 && over / m.kv_block_bytes + 1 < hi)
+            mid = hi - (uint32_t)(over / m.kv_block_bytes) - 1;
+        TRY(memory_predict(&m, plans, n_plans, mid, err));
+        *(m.total <= budget ? &lo : &hi) = mid;
+    }
+    if (lo == 0)
+        TRY(err_set(
+            err, ST_DEVMEM,
+            "memory: %llu bytes are needed without any KV cache to speak of, and %llu of %llu are free, of which "
+            "%llu stay so; set --kv-tokens, or lower --max-rows and --max-seqs",
+            (unsigned long long)(m.total - m.kv), (unsigned long long)free, (unsigned long long)total,
+            (unsigned long long)margin));
+    *kv_blocks = lo;
+done:
     return st;
 }

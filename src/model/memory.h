@@ -19,6 +19,12 @@ typedef struct MemoryPlan {
  * with a window has a smaller pool where that holds all that the step's sequences and rows can need. */
 Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans, uint32_t kv_blocks, Err *err);
 
+/* The most kv_blocks with which memory_predict's total stays within `free` bytes less a margin: a twentieth of `total` and
+ * 1 GiB, for the device's own code and graphs, and for the next process. No more than the widest step's sequences
+ * can use at their full length. ST_DEVMEM when not one block fits. */
+Status memory_fit(uint32_t *kv_blocks, const Plan *const *plans, size_t n_plans, uint64_t free, uint64_t total,
+                  Err *err);
+
 /* GPU classes run a decode step as the graph of its rung, which always has the rung's rows. Rows of nobody then fill it up,
  * and they have a KV block in each group (number KvGroup.blocks) and a state slot (number max_seqs) of their own behind the others. */
 uint32_t memory_padding(const Plan *p); /* 1 or 0: how many of each */

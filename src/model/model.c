@@ -9,47 +9,12 @@
  * that is alive.
  *
  * Plans share one activation arena; they never run at the same time. */
-#include "model/model.h"
 #include "model/load.h"
+#include "model/model_parts.h"
 #include "model/rope_table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* One resolved launch. Its arguments are n_args slots of the plan's pool. */
-typedef struct BoundLaunch {
-    const PlanStep *step;
-    GpuKernel *kernel;
-    GpuLaunch launch;
-    bool skip; /* nothing to do at these counts */
-} BoundLaunch;
-
-typedef struct BoundPlan {
-    Plan *plan;
-    BoundLaunch *launches; /* stem, then each layer, then head */
-    uint32_t n_launches, head_at;
-    KArg *args;
-    uint32_t rows, outs, seqs; /* the counts it is bound for; rows 0: none yet */
-    uint64_t input_at[STEP_TABLES];
-    GpuGraph *graph; /* of a decode rung; NULL: launched one by one */
-} BoundPlan;
-
-struct Model {
-    const Instance *in;
-    GpuBackend *gpu;
-    ModelOptions opt;
-    StepShape widest;
-    MemoryPlan memory;
-    LoadPlan *load;
-    GpuBuf weights, kv, arena, tables, inputs; /* kv: paged and recurrent states */
-    uint64_t *state_at[4];                     /* [part][state]: offset in kv */
-    uint64_t *rope_at;                         /* [rope]: offset in tables */
-    uint8_t *host_inputs; /* where a step's tables are put together; pinned where the device has such memory */
-    BoundPlan plans[MODEL_MAX_PLANS]; /* decode rungs, ascending; then extend */
-    uint32_t n_plans;
-    uint32_t vocab;
-    bool recurrent; /* some state is kept for each sequence */
-};
 
 /* ---- binding ---------------------------------------------------------------------------------------------------- */
 
@@ -216,10 +181,10 @@ done:
     return st;
 }
 
-static Status launch_list(Model *m, const BoundPlan *bp, uint32_t end, Err *err)
+Status model_launch(Model *m, const BoundPlan *bp, uint32_t first, uint32_t end, Err *err)
 {
     Status st = ST_OK;
-    for (uint32_t i = 0; i < end; i++)
+    for (uint32_t i = first; i < end; i++)
         if (!bp->launches[i].skip)
             TRY(gpu_launch(m->gpu, bp->launches[i].kernel, &bp->launches[i].launch, err));
 done:
@@ -237,7 +202,7 @@ static Status record_plan(Model *m, BoundPlan *bp, Err *err)
         st = gpu_graph_begin(m->gpu, err);
     if (st != ST_OK)
         return st;
-    st = launch_list(m, bp, bp->n_launches, err);
+    st = model_launch(m, bp, 0, bp->n_launches, err);
     ended = gpu_graph_end(m->gpu, &bp->graph, st == ST_OK ? err : &ignored); /* in any case */
     return st == ST_OK ? ended : st;
 }
@@ -358,12 +323,12 @@ done:
 static Status check_options(const ModelOptions *o, Err *err)
 {
     if (o->max_rows == 0 || o->max_rows > 65536 || o->max_seqs == 0 || o->max_seqs > 1024 || o->max_outs == 0 ||
-        o->max_outs > o->max_rows || o->max_len == 0 || o->max_len > (1u << 24) || o->kv_blocks == 0 ||
+        o->max_outs > o->max_rows || o->max_len == 0 || o->max_len > (1u << 24) ||
         o->kv_blocks > INT32_MAX / KV_BLOCK_TOKENS)
         return err_set(err, ST_INVALID,
                        "model bounds out of range: max_rows %u (1..65536), max_seqs %u (1..1024), max_outs %u "
                        "(1..max_rows), max_len %u "
-                       "(1..16777216), kv_blocks %u (1..134217727)",
+                       "(1..16777216), kv_blocks %u (0..134217727)",
                        o->max_rows, o->max_seqs, o->max_outs, o->max_len, o->kv_blocks);
     return ST_OK;
 }
@@ -391,7 +356,12 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
     const Plan *plans[MODEL_MAX_PLANS];
     char pools[160];
     int64_t vocab = 0;
+    ClockFake still; /* where nobody wants to know */
+    Clock *clock = opt->clock ? opt->clock : &still.base;
+    uint64_t begin, loading, loaded;
 
+    clock_fake_init(&still);
+    begin = clock_ns(clock);
     TRY(check_options(opt, err));
     m = calloc(1, sizeof *m);
     if (m == NULL)
@@ -404,16 +374,25 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
     TRY(lower_all(m, fs, err));
     for (uint32_t i = 0; i < m->n_plans; i++)
         plans[i] = m->plans[i].plan;
-    TRY(memory_predict(&m->memory, plans, m->n_plans, opt->kv_blocks, err));
+    if (m->opt.kv_blocks == 0) {
+        GpuFacts facts;
+        gpu_facts(gpu, &facts);
+        TRY(memory_fit(&m->opt.kv_blocks, plans, m->n_plans, facts.mem_free, facts.mem_total, err));
+    }
+    TRY(memory_predict(&m->memory, plans, m->n_plans, m->opt.kv_blocks, err));
     TRY(load_plan_new(&m->load, plans, m->n_plans, err));
     TRY(allocate(m, err));
+    loading = clock_ns(clock);
     TRY(load_run(m->load, store, gpu, m->weights, err));
+    loaded = clock_ns(clock);
     TRY(fill_tables(m, store, err));
     for (uint32_t i = 0; i < m->n_plans; i++)
         TRY(bind_plan(m, &m->plans[i], err));
     if (gpu_has_graphs(gpu) && memory_padding(plans[0]) && !opt->eager)
         for (uint32_t i = 0; i + 1 < m->n_plans; i++)
             TRY(record_plan(m, &m->plans[i], err));
+    m->times =
+        (ModelTimes){.plan_ns = loading - begin, .load_ns = loaded - loading, .bind_ns = clock_ns(clock) - loaded};
     describe_pools(&m->memory, pools, sizeof pools);
     log_info(log,
              "memory: %.1f MiB weights, %.1f MiB KV (blocks of 16 tokens: %s), %.1f MiB states of %u sequences, "
@@ -580,6 +559,19 @@ static BoundPlan *choose_plan(Model *m, const StepInput *s)
     return &m->plans[m->n_plans - 1];
 }
 
+Status model_prepare(Model *m, const StepInput *step, BoundPlan **out, Err *err)
+{
+    Status st = ST_OK;
+    BoundPlan *bp = choose_plan(m, step);
+
+    TRY(check_step(m, &bp->plan->shape, step, err));
+    TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
+    TRY(upload_inputs(m, bp, step, false, err));
+    *out = bp;
+done:
+    return st;
+}
+
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
 {
     Status st = ST_OK;
@@ -593,7 +585,7 @@ Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
     if (graph)
         TRY(gpu_graph_launch(m->gpu, bp->graph, err));
     else
-        TRY(launch_list(m, bp, step->outs ? bp->n_launches : bp->head_at, err));
+        TRY(model_launch(m, bp, 0, step->outs ? bp->n_launches : bp->head_at, err));
     if (step->outs && logits)
         TRY(gpu_download(m->gpu, logits, (uint8_t *)m->arena.ptr + bp->plan->logits_offset,
                          (size_t)step->outs * m->vocab * sizeof(float), err));
@@ -612,6 +604,11 @@ const char *model_lost(const Model *m)
 const MemoryPlan *model_memory(const Model *m)
 {
     return &m->memory;
+}
+
+const ModelTimes *model_times(const Model *m)
+{
+    return &m->times;
 }
 
 const ModelOptions *model_options(const Model *m)

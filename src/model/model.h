@@ -7,6 +7,7 @@
 #ifndef METRALE_MODEL_MODEL_H
 #define METRALE_MODEL_MODEL_H
 #include "circuit/plan.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "gpu/gpu.h"
 #include "model/memory.h"
@@ -19,11 +20,18 @@ typedef struct ModelOptions {
     uint32_t max_outs;  /* output rows of the largest extend step; logits take 4 * vocab bytes for each */
     uint32_t max_seqs;  /* sequences of one step; decode rungs 1, 2, 4, 8, ... up to this */
     uint32_t max_len;   /* tokens of one sequence */
-    uint32_t kv_blocks; /* blocks of 16 tokens in the pool of a KV group; one with a window takes as many or fewer */
+    uint32_t kv_blocks; /* blocks of 16 tokens in the pool of a KV group; one with a window takes as many or fewer.
+                           0: as many as max_seqs sequences of max_len can use and the device's free memory holds */
     bool batch_invariant;
     bool eager;                /* no graphs, also where the device has them */
     const char *const *levers; /* opted-in rules; may be NULL */
+    Clock *clock;              /* for model_times; NULL: all are 0 */
 } ModelOptions;
+
+/* What a start took: lowering and memory; reading, laying out and uploading the weights; kernels and graphs. */
+typedef struct ModelTimes {
+    uint64_t plan_ns, load_ns, bind_ns;
+} ModelTimes;
 
 /* The step shapes that a model with these options plans: a decode rung for each power of two until one holds all
  * sequences, ascending, then extend. At most n are written; how many there are is returned, at most MODEL_MAX_PLANS. */
@@ -44,7 +52,8 @@ Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
 /* NULL while the device works; when it is lost for good, why. Every later step fails. */
 const char *model_lost(const Model *m);
 const MemoryPlan *model_memory(const Model *m);
-const ModelOptions *model_options(const Model *m);
+const ModelOptions *model_options(const Model *m); /* kv_blocks: what there is */
+const ModelTimes *model_times(const Model *m);
 uint32_t model_vocab(const Model *m);
 /* Tokens that the longest sequence may have: max_len, or what the KV pools hold of it where that is less. */
 uint32_t model_max_tokens(const Model *m);

@@ -84,12 +84,49 @@ def bench(config, form, *more):
     p = run("bench", os.path.join(DATA, "dummy", config + ".json"), "--dummy", form, "--prompt", "128", "--gen", "256",
             "--repeat", "1", "--json", *more)
     assert p.returncode == 0, p.stderr
-    return json.loads(p.stdout)["tokens_hash"]
+    return json.loads(p.stdout)["rows"][0]["tokens_hash"]
 
 
 def test_random_quantised_models_run_the_same_each_time():
     for config, form in (("dense-fp8", "config"), ("moe", "nvfp4"), ("hybrid-moe-nvfp4", "config")):
         assert bench(config, form) == bench(config, form, "--threads", "1"), (config, form)
+
+
+MOE = (os.path.join(DATA, "dummy", "moe.json"), "--dummy", "bf16", "--prompt", "20", "--gen", "6", "--repeat", "1")
+
+
+def test_rows_of_one_load_are_those_of_loads_of_their_own():
+    both = json.loads(run("bench", *MOE, "--concurrency", "1,3", "--prefill", "50", "--json").stdout)
+    alone = json.loads(run("bench", *MOE, "--concurrency", "3", "--json").stdout)
+    assert [r["name"] for r in both["rows"]] == ["20+6 x 1", "20+6 x 3", "50+16 x 1"]
+    assert both["rows"][1]["tokens_hash"] == alone["rows"][0]["tokens_hash"]
+    assert both["kernels"] and both["plans"][0]["digest"] and both["start"]["ready_s"] >= both["start"]["load_s"] > 0
+    refused(run("bench", *MOE, "--concurrency", "1,x"), "--concurrency")
+
+
+def test_records_are_set_side_by_side():
+    with tempfile.TemporaryDirectory() as d:
+        old, new = os.path.join(d, "old"), os.path.join(d, "new")
+        for path, more in ((old, ()), (new, ("--max-rows", "16"))):
+            p = run("bench", *MOE, "--json", *more)
+            with open(path, "wb") as f:
+                f.write(p.stdout)
+        p = run("bench", "--compare", old, "--compare", new)
+        text = p.stdout.decode()
+        assert p.returncode == 0, p.stderr
+        assert "differs  command" in text and "differs  plan         extend 512: only the first has it" in text, text
+        assert any(x.startswith("20+6 x 1") and " decode_tok_s " in x and x.endswith("x") for x in text.split("\n")), text
+        assert b"20+6 x 1" in run("bench", *MOE, "--compare", old).stdout
+        refused(run("bench", "--compare", MOE[0], "--compare", new), "moe.json", "no record")
+        refused(run("bench", "--compare", old), "MODEL is needed")
+
+
+def test_launches_are_timed_one_by_one():
+    r = json.loads(run("bench", *MOE, "--steps", "--json").stdout)
+    step, parts = r["launches"][0], [x for x in r["launches"] if x["block"] != "all"]
+    assert step["nodes"] == "step" and r["rows"] == []
+    assert {x["at"] for x in parts} == {"1 x 1 rows behind 23", "1 x 20 rows behind 0"}
+    assert any(x["op"] == "lm_head" and x["tflops"] > 0 and x["gb_s"] > 0 for x in parts)
 
 
 def test_name_of_the_model_is_text():

@@ -32,6 +32,7 @@ static void cuda__takes_the_device_of_its_arch(void **state)
 {
     GpuBackend *b;
     GpuFacts f;
+    GpuClocks clocks;
     CUdevice dev;
     Err e;
 
@@ -57,6 +58,9 @@ static void cuda__takes_the_device_of_its_arch(void **state)
     assert_int_equal(f.units, 132);
     assert_int_equal(f.mem_free, 100);
     assert_false(f.host_memory);
+    gpu_clocks(b, &clocks); /* those of now are the library's that comes with a driver, which need not be here */
+    assert_int_equal(clocks.cores_max, 1980);
+    assert_int_equal(clocks.memory_max, 3201);
     stop(b);
 }
 

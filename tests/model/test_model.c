@@ -46,6 +46,66 @@ static void model__allocates_what_it_predicted(void **state)
     close_model(&m);
 }
 
+static void model__kv_pools_take_what_memory_allows_and_sequences_can_use(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"oracles/llama", "oracles/gpt_oss", "oracles/gemma3"};
+    const uint64_t total = UINT64_C(40) << 30, margin = total / 20 + (UINT64_C(1) << 30);
+    ModelOptions fitted = options;
+    Err e;
+
+    fitted.kv_blocks = 0;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        GpuBackend *mock;
+        assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+        OpenModel m = open_model(models[i], "avx2", DT_BF16, &fitted, mock);
+        const Plan *plans[4] = {model_plan(m.model, 1), model_plan(m.model, 2), model_plan(m.model, 4),
+                                model_plan(m.model, 0)};
+        MemoryPlan p;
+        uint32_t blocks = 0;
+
+        /* a device with room for all: 4 sequences of 64 tokens */
+        assert_int_equal(model_options(m.model)->kv_blocks, 16);
+        assert_int_equal(gpu_mock_bytes(mock), model_memory(m.model)->total);
+        for (uint32_t n = 1; n <= 16; n++) { /* exactly room for n, and a byte less */
+            assert_int_equal(memory_predict(&p, plans, 4, n, &e), ST_OK);
+            const uint64_t need = p.total + margin;
+            assert_int_equal(memory_fit(&blocks, plans, 4, need, total, &e), ST_OK);
+            assert_int_equal(memory_predict(&p, plans, 4, blocks, &e), ST_OK);
+            assert_true(blocks >= n && p.total + margin <= need);
+            if (memory_fit(&blocks, plans, 4, need - 1, total, &e) == ST_OK) {
+                assert_true(blocks < n);
+            } else
+                assert_int_equal(n, 1);
+        }
+        assert_int_equal(memory_fit(&blocks, plans, 4, margin, total, &e), ST_DEVMEM);
+        assert_non_null(strstr(e.msg, "--kv-tokens"));
+        close_model(&m);
+    }
+}
+
+static uint64_t tick(Clock *c)
+{
+    ClockFake *f = (ClockFake *)(void *)c;
+    return f->ns += 1000;
+}
+
+static void model__says_what_its_start_took(void **state)
+{
+    (void)state;
+    ModelOptions timed = options;
+    ClockFake clock;
+
+    clock_fake_init(&clock);
+    clock.base.now_ns = tick;
+    timed.clock = &clock.base;
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &timed, NULL);
+    assert_int_equal(model_times(m.model)->plan_ns, 1000);
+    assert_int_equal(model_times(m.model)->load_ns, 1000);
+    assert_int_equal(model_times(m.model)->bind_ns, 1000);
+    close_model(&m);
+}
+
 /* Three layers with a convolution of 3 x 256 and 4 heads of 32 x 32, one with k and v of 2 heads of 32 elements in bf16. */
 static void model__keeps_a_recurrent_state_for_each_sequence(void **state)
 {
@@ -378,7 +438,7 @@ static void model__refuses_options_out_of_range(void **state)
     bad[1].max_seqs = 0;
     bad[2].max_outs = 33;
     bad[3].max_len = 0;
-    bad[4].kv_blocks = 0;
+    bad[4].kv_blocks = INT32_MAX / KV_BLOCK_TOKENS + 1;
     bad[5].max_seqs = 5000;
     for (int i = 0; i < 6; i++)
         assert_int_equal(model_new(&m.model, m.in, m.fs, m.store, m.gpu, &bad[i], NULL, &e), ST_INVALID);
@@ -650,6 +710,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model__allocates_what_it_predicted),
+        cmocka_unit_test(model__kv_pools_take_what_memory_allows_and_sequences_can_use),
+        cmocka_unit_test(model__says_what_its_start_took),
         cmocka_unit_test(model__keeps_a_recurrent_state_for_each_sequence),
         cmocka_unit_test(model__window_layers_keep_their_window_only),
         cmocka_unit_test(model__each_layer_reads_the_tables_of_its_group),

@@ -86,8 +86,16 @@ static CUresult f_name(char *out, int cap, CUdevice dev)
 static CUresult f_attribute(int *out, int attribute, CUdevice dev)
 {
     *out = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT       ? 132
+           : attribute == CU_DEVICE_ATTRIBUTE_CLOCK_RATE               ? 1980000
+           : attribute == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE        ? 3201000
            : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? (dev == d.n_devices - 1 ? d.major : 7)
                                                                        : d.minor;
+    return CUDA_SUCCESS;
+}
+
+static CUresult f_pci(char *out, int cap, CUdevice dev)
+{
+    snprintf(out, (size_t)cap, "0000:%02x:00.0", dev);
     return CUDA_SUCCESS;
 }
 
@@ -336,6 +344,7 @@ static const CudaApi played = {
     .device_get = f_get,
     .device_name = f_name,
     .device_attribute = f_attribute,
+    .device_pci = f_pci,
     .ctx_retain = f_retain,
     .ctx_release = f_release,
     .ctx_set = f_set,
