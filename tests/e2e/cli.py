@@ -102,6 +102,13 @@ def test_rows_of_one_load_are_those_of_loads_of_their_own():
     assert both["rows"][1]["tokens_hash"] == alone["rows"][0]["tokens_hash"]
     assert both["kernels"] and both["plans"][0]["digest"] and both["start"]["ready_s"] >= both["start"]["load_s"] > 0
     refused(run("bench", *MOE, "--concurrency", "1,x"), "--concurrency")
+    refused(run("bench", *MOE, "--kv-tokens", "5"), "--kv-tokens 5", "16")
+
+
+def test_kv_cache_of_0_tokens_is_what_the_sequences_can_use():
+    r = json.loads(run("bench", *MOE, "--concurrency", "3", "--kv-tokens", "0", "--max-len", "100", "--json").stdout)
+    assert r["model"]["max_len"] == 100, r["model"]
+    assert r["model"]["kv_blocks"] == 4 * 7, r["model"]  # the rung that holds three sequences holds four
 
 
 def test_records_are_set_side_by_side():
