@@ -150,13 +150,18 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, uint32_t 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-/* The barrier gets this thread's arrival when its copies so far have landed. */
-__device__ __forceinline__ void copies_arrive(uint64_t *b)
+__device__ __forceinline__ void copies_commit()
 {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Ordinary and cp.async writes that this thread has seen come before what its wgmma read. */
+/* Until at most N groups of this thread's copies fly. */
+template <int N> __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* What this thread has written to shared memory comes before what wgmma reads after the next barrier. */
 __device__ __forceinline__ void shared_fence()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -184,6 +189,8 @@ struct Stage {
  *                        row lane / 4 + c / 2 * 8 of tile 4 * group + warp, token t * ATOM + 8j + lane % 4 * 2 + c % 2 */
 template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forceinline__ void gemm_run(const Work &work)
 {
+    /* FLYING stages of b are loaded at a time: two fewer than there are, since the consumers hold one back */
+    enum { FLYING = TOKENS > 128 ? 2 : 4 };
     enum { ATOM = TOKENS < 128 ? TOKENS : 128, ATOMS = TOKENS / ATOM, TILES = 4 * GROUPS, A_TILE = Weights<F>::BYTES };
     enum { A_BYTES = TILES * A_TILE, B_BYTES = TOKENS * 128, OUT_BYTES = Work::OUT_BYTES };
     extern __shared__ __align__(1024) uint8_t shared_base[];
@@ -203,11 +210,11 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
     if (threadIdx.x == 0) {
         for (int i = 0; i < a.n; i++) {
             barrier_init(&a_full[i], 1);
-            barrier_init(&a_empty[i], GROUPS);
+            barrier_init(&a_empty[i], TILES);
         }
         for (int i = 0; i < b.n; i++) {
             barrier_init(&b_full[i], LOADERS);
-            barrier_init(&b_empty[i], GROUPS);
+            barrier_init(&b_empty[i], TILES);
         }
         barrier_init_fence();
     }
@@ -261,6 +268,13 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
         wait_for_predecessors();
         const int me = (int)threadIdx.x - 32;
         const bool aligned = work.k % 8 == 0;
+        int pending = 0, landed = 0; /* stages whose copies fly; the slot of the oldest */
+        auto hand_over = [&] {
+            shared_fence();
+            barrier_arrive(&b_full[landed]);
+            landed = landed + 1 == b.n ? 0 : landed + 1;
+            pending--;
+        };
         for (int job = (int)blockIdx.x; job < jobs; job += (int)gridDim.x) {
             int jn, jr;
             place(job, &jn, &jr);
@@ -279,21 +293,24 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
                         for (int i = 0; i < 8; i++)
                             reinterpret_cast<bf16 *>(at)[i] = i < n ? from[i] : __float2bfloat16_rn(0.0f);
                 }
-                if (aligned)
-                    copies_arrive(&b_full[b.slot]);
-                else
-                    barrier_arrive(&b_full[b.slot]);
+                copies_commit();
+                pending++;
+                if (pending == FLYING) {
+                    copies_wait<FLYING - 1>();
+                    hand_over();
+                }
                 b.next();
             }
         }
-        asm volatile("cp.async.wait_all;" ::: "memory");
+        copies_wait<0>();
+        while (pending > 0)
+            hand_over();
         return;
     }
 
     if (GROUPS > 1)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     const int group = warp / 4 - 1, tile = group * 4 + warp % 4;
-    const bool leader = threadIdx.x % 128 == 0;
     bool waited = false;
     for (int job = (int)blockIdx.x; job < jobs; job += (int)gridDim.x) {
         int jn, jr;
@@ -304,6 +321,8 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
 #pragma unroll
             for (int i = 0; i < ATOM / 2; i++)
                 acc[t][i] = 0.0f;
+        uint32_t regs[2][4][4]; /* a bank is filled while the products of the other run */
+        int last = -1;          /* the slot of b whose products run */
         for (int s = 0; s < a_steps; s++) {
             const uint8_t *weights = a_at + (size_t)a.slot * A_BYTES + tile * A_TILE;
             barrier_wait(&a_full[a.slot], a.parity);
@@ -311,34 +330,38 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
             for (int half = 0; half < 2; half++) {
                 if (2 * s + half >= b_steps)
                     break;
-                uint32_t regs[4][4];
-                Weights<F>::get(regs, weights, half, lane);
+                Weights<F>::get(regs[half], weights, half, lane);
                 const int left = work.k - (s * A_K + half * B_K);
                 if (F::GROUP < B_K && left < B_K) /* the layout's zeros end with the group */
 #pragma unroll
                     for (int i = 0; i < 4; i++)
 #pragma unroll
                         for (int j = 0; j < 4; j++)
-                            regs[i][j] = 16 * i < left ? regs[i][j] : 0;
+                            regs[half][i][j] = 16 * i < left ? regs[half][i][j] : 0;
                 barrier_wait(&b_full[b.slot], b.parity);
-                shared_fence();
                 wgmma_begin();
                 const uint64_t at = wgmma_tile(shared_address(b_at + (size_t)b.slot * B_BYTES));
 #pragma unroll
                 for (int i = 0; i < 4; i++)
 #pragma unroll
                     for (int t = 0; t < ATOMS; t++)
-                        wgmma<ATOM>(acc[t], regs[i], at + 2 * i + t * (ATOM * 128 >> 4));
+                        wgmma<ATOM>(acc[t], regs[half][i], at + 2 * i + t * (ATOM * 128 >> 4));
                 wgmma_commit();
-                wgmma_wait<0>();
-                if (leader)
-                    barrier_arrive(&b_empty[b.slot]);
+                if (last >= 0) {
+                    wgmma_wait<1>();
+                    if (lane == 0)
+                        barrier_arrive(&b_empty[last]);
+                }
+                last = b.slot;
                 b.next();
             }
-            if (leader)
+            if (lane == 0) /* the products have taken the weights to registers */
                 barrier_arrive(&a_empty[a.slot]);
             a.next();
         }
+        wgmma_wait<0>();
+        if (lane == 0)
+            barrier_arrive(&b_empty[last]);
         if (!waited) /* a residual is a predecessor's */
             wait_for_predecessors();
         waited = true;

@@ -63,7 +63,8 @@ __device__ __forceinline__ uint4 fetch_8(const bf16 *p, int n)
 /* Sums to rows by way of shared memory, so that memory is written in whole pieces. Own has bias_of(jn, tile, row of the tile),
  * tile(jn, i) and emit(jn, row, piece, out): pieces are 8 outputs of the block. */
 template <typename F, int GROUPS, int TOKENS, typename Own> struct Staged {
-    enum { ATOM = TOKENS < 128 ? TOKENS : 128, PITCH = 64 * GROUPS + 8, OUT_BYTES = ATOM * PITCH * 2 };
+    enum { ATOM = TOKENS < 128 ? TOKENS : 128, PASS = ATOM < 64 ? ATOM : 64 };
+    enum { PITCH = 64 * GROUPS + 8, OUT_BYTES = PASS * PITCH * 2 };
 
     const bf16 *in;
     int rows, k, jobs_n;
@@ -78,19 +79,20 @@ template <typename F, int GROUPS, int TOKENS, typename Own> struct Staged {
         const uint8_t *tile = own.tile(jn, i);
         const float b0 = tile ? own.bias_of(jn, i, g) : 0.0f, b8 = tile ? own.bias_of(jn, i, g + 8) : 0.0f;
 #pragma unroll
-        for (int t = 0; t < TOKENS / ATOM; t++) {
+        for (int p = 0; p < TOKENS / PASS; p++) {
             consumers_sync<GROUPS>(); /* the last pieces are read */
 #pragma unroll
-            for (int e = 0; e < ATOM / 2; e++) {
+            for (int e = 0; e < PASS / 2; e++) {
                 const int token = e / 4 * 8 + lane % 4 * 2 + e % 2, r = g + e % 4 / 2 * 8;
+                const float v = acc[p * PASS / ATOM][p * PASS % ATOM / 2 + e];
                 if (tile)
                     stage[token * PITCH + 16 * i + r] =
-                        __float2bfloat16_rn(gemm_finish<F>(tile, r, acc[t][e]) + (e % 4 / 2 ? b8 : b0));
+                        __float2bfloat16_rn(gemm_finish<F>(tile, r, v) + (e % 4 / 2 ? b8 : b0));
             }
             consumers_sync<GROUPS>();
-            const int n_rows = min((int)ATOM, rows - r0 - t * ATOM);
+            const int n_rows = min((int)PASS, rows - r0 - p * PASS);
             for (int e = (int)threadIdx.x - 128; e < n_rows * Own::PIECES; e += 128 * GROUPS)
-                own.emit(jn, r0 + t * ATOM + e / Own::PIECES, e % Own::PIECES, stage + e / Own::PIECES * PITCH);
+                own.emit(jn, r0 + p * PASS + e / Own::PIECES, e % Own::PIECES, stage + e / Own::PIECES * PITCH);
         }
     }
 };

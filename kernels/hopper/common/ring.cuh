@@ -1,11 +1,12 @@
-/* ring.cuh - matrix products of 1 to 8 rows at the speed of memory: y[r][n] = x[r] . w[n], weights in the layout `frag`.
+/* ring.cuh - matrix products of few rows (8 * OCTETS at most) at the speed of memory: y[r][n] = x[r] . w[n], weights in the layout `frag`.
  *
- * One block of 17 warps stays on each multiprocessor and takes every CTAS-th tile of 16 outputs. The last warp fills a ring of
+ * One block stays on each multiprocessor and takes every CTAS-th tile of 16 outputs. The last warp fills a ring of
  * stages with bulk copies of the tiles' bytes, which it starts before the kernel in front has ended: weights depend on nothing.
- * The other 16 warps wait for x, put it into shared memory in the order in which mma takes it as B, and consume the stages.
+ * The others (16 warps, 8 where OCTETS > 1) wait for x, put it into shared memory in the order in which mma takes it as B, and
+ * consume the stages.
  *
- * Order of a sum, the same for every number of rows: k is cut in phases of 4096. In a phase, group j of stage s belongs to
- * warp j mod TEAM of team s mod (16 / TEAM); a warp adds its groups in order; the 16 warps' sums are added in order; then the
+ * Order of a sum, the same for every number of rows: k is cut in phases of 4096 / OCTETS. Group i of a tile's stage s belongs to
+ * warp i mod TEAM of a team that s and the tile's place say; a warp adds its groups in order; the warps' sums are added in order; then the
  * phases. So a row's bits depend on the row alone.
  *
  * Shared memory: the ring in what the launch gives beyond the sums (16 KB) and x. x is there for as many phases at once as 64 KB
@@ -16,12 +17,8 @@
 #include "ptx.cuh"
 
 enum {
-    CONSUMERS = 16,
-    RING_THREADS = 32 * (CONSUMERS + 1),
-    PHASE = 4096,    /* k's */
     X_BYTES = 65536, /* of x at once */
     SUMS = 2,        /* buffers of the warps' sums */
-    SUM_BYTES = SUMS * CONSUMERS * 512,
     MAX_SLOTS = 16
 };
 
@@ -86,6 +83,17 @@ __device__ __forceinline__ void direct_get(uint4 (&x)[F::QUADS], const bf16 *row
     }
 }
 
+/* Warps that consume: with more octets of rows a thread has more to keep. */
+__host__ __device__ constexpr int ring_consumers(int octets)
+{
+    return octets > 1 ? 8 : 16;
+}
+
+__host__ __device__ constexpr int ring_threads(int octets)
+{
+    return 32 * (ring_consumers(octets) + 1);
+}
+
 struct Ring {
     uint8_t *stages;
     uint64_t *full, *empty;
@@ -102,7 +110,7 @@ struct Ring {
 };
 
 /* Named barrier of the consumers; 0 is __syncthreads. */
-__device__ __forceinline__ void consumers_sync()
+template <int CONSUMERS> __device__ __forceinline__ void consumers_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * CONSUMERS) : "memory");
 }
@@ -139,18 +147,28 @@ struct Norm {
  *   jobs()                    how many this block has
  *   tile(j)                   where the tile's bytes begin
  *   first(j), tokens(j)       its rows of x
- *   finish(j, lane, sum[4])   called by one warp once job j's sums are complete; for jobs j, j + 1, ... of one pair
+ *   finish(j, o, lane, sum[4])   called by one warp once job j's sums of octet o of its rows are complete; for jobs j, j + 1, ... of one pair
  *                             (PARTS) by the same warp in order
  *   x(r)                      row r of x in memory
  *   DIRECT                    each job has a row of its own, read from memory as it is used */
-template <typename F, int PARTS, typename Work>
+template <typename F, int OCTETS, int PARTS, typename Work>
 __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, const Norm *norm, float *partial,
                                          bool late)
 {
     extern __shared__ __align__(128) uint8_t shared[];
+    enum {
+        CONSUMERS = ring_consumers(OCTETS),
+        PHASE = 4096 / OCTETS,
+        PER_PHASE = PHASE / F::GROUP,
+        SUM_BYTES = SUMS * CONSUMERS * OCTETS * 512
+    };
+    enum {
+        STAGE = Deal<F>::STAGE < PER_PHASE ? Deal<F>::STAGE : PER_PHASE,
+        TEAM = Deal<F>::TEAM,
+        TEAMS = CONSUMERS / TEAM
+    };
     __shared__ uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], sums_full[SUMS], sums_empty[SUMS];
-    __shared__ float row_scale[8], warp_sums[CONSUMERS];
-    enum { STAGE = Deal<F>::STAGE, TEAM = Deal<F>::TEAM, TEAMS = CONSUMERS / TEAM, PER_PHASE = PHASE / F::GROUP };
+    __shared__ float row_scale[8 * OCTETS], warp_sums[CONSUMERS];
     enum { STAGE_BYTES = STAGE * F::BYTES };
 
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -207,7 +225,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
     wait_for_predecessors();
     if (norm) {
         const int half = (int)threadIdx.x / 256, at = (int)threadIdx.x % 256;
-        for (int r0 = 0; r0 < x_rows; r0 += 2) {
+        for (int r0 = 0; r0 < x_rows; r0 += CONSUMERS / 8) {
             const int r = r0 + half;
             float sum = 0.0f;
             for (int c = 8 * at; r < x_rows && c < k; c += 8 * 256) {
@@ -220,11 +238,11 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
             sum = warp_sum(sum);
             if (lane == 0)
                 warp_sums[warp] = sum;
-            consumers_sync();
+            consumers_sync<CONSUMERS>();
             sum = warp_sum(lane < 8 ? warp_sums[8 * half + lane] : 0.0f);
             if (at == 0 && r < x_rows)
                 row_scale[r] = rsqrtf(sum / (float)k + norm->eps);
-            consumers_sync();
+            consumers_sync<CONSUMERS>();
         }
     }
 
@@ -235,7 +253,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
     for (int p0 = 0; p0 < phases; p0 += fit) {
         const int k0 = p0 * PHASE, k_end = min(groups * F::GROUP, (p0 + fit) * PHASE), chunks = (k_end - k0) / 8;
         if (p0 > 0)
-            consumers_sync(); /* the last span's x is read */
+            consumers_sync<CONSUMERS>(); /* the last span's x is read */
         for (int e = (int)threadIdx.x; !Work::DIRECT && e < x_rows * chunks; e += 32 * CONSUMERS) {
             const int r = e / chunks, c = k0 + e % chunks * 8;
             bf16 v[8];
@@ -249,34 +267,45 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
             }
             operand.put(r, c - k0, v);
         }
-        consumers_sync();
+        consumers_sync<CONSUMERS>();
 
         for (int j = 0; j < jobs; j++) {
             const int end = min(groups, (p0 + fit) * PER_PHASE), first = work.first(j), tokens = work.tokens(j);
             const bool mine = j / PARTS % CONSUMERS == warp;
-            float4 *const part = reinterpret_cast<float4 *>(partial) + ((size_t)j * gridDim.x + blockIdx.x) * 32 + lane;
-            float4 total = p0 > 0 && mine ? *part : make_float4(0, 0, 0, 0);
+            float4 *const part =
+                reinterpret_cast<float4 *>(partial) + ((size_t)j * gridDim.x + blockIdx.x) * OCTETS * 32 + lane;
+            float4 total[OCTETS];
+#pragma unroll
+            for (int o = 0; o < OCTETS; o++)
+                total[o] = p0 > 0 && mine ? part[32 * o] : make_float4(0, 0, 0, 0);
             for (int ph = p0 * PER_PHASE; ph < end; ph += PER_PHASE) {
                 const int stop = min(end, ph + PER_PHASE);
-                float acc[4] = {0, 0, 0, 0};
-                for (int g = ph, s = 0; g < stop; g += STAGE, s++) {
+                float acc[OCTETS][4] = {};
+                for (int g = ph; g < stop; g += STAGE) {
                     /* all wait, since one that skipped a slot's use could not tell the next use from the one after it */
                     barrier_wait(&full[ring.slot], ring.parity);
-                    if (s % TEAMS == team) {
+                    if ((g / STAGE + j * (PER_PHASE / STAGE)) % TEAMS == team) {
                         const uint8_t *stage = ring.stages + (size_t)ring.slot * STAGE_BYTES;
                         const int n = min(STAGE, stop - g);
                         for (int i = member; i < n; i += TEAM) {
                             F a;
-                            uint4 x[F::QUADS];
                             a.load(stage + (size_t)i * F::BYTES, lane);
-                            if (Work::DIRECT)
-                                direct_get<F>(x, work.x(first), (g + i) * F::GROUP, k, lane);
-                            else
-                                operand.get(x, g + i - p0 * PER_PHASE, first, tokens, lane);
-                            a.add(acc, x);
+#pragma unroll
+                            for (int o = 0; o < OCTETS; o++) {
+                                uint4 x[F::QUADS];
+                                if (Work::DIRECT)
+                                    direct_get<F>(x, work.x(first), (g + i) * F::GROUP, k, lane);
+                                else
+                                    operand.get(x, g + i - p0 * PER_PHASE, first + 8 * o, tokens - 8 * o, lane);
+                                a.add(acc[o], x);
+                            }
                         }
                         /* what was loaded has been used, hence has come, before the slot is given back */
-                        asm volatile("" : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])::"memory");
+#pragma unroll
+                        for (int o = 0; o < OCTETS; o++)
+                            asm volatile(""
+                                         : "+f"(acc[o][0]), "+f"(acc[o][1]), "+f"(acc[o][2]),
+                                           "+f"(acc[o][3])::"memory");
                         __syncwarp();
                         if (lane == 0)
                             barrier_arrive(&empty[ring.slot]);
@@ -285,22 +314,28 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                 }
                 if (!buffer_first)
                     barrier_wait(&sums_empty[buffer], buffer_parity ^ 1);
-                float4 *out = reinterpret_cast<float4 *>(sums) + (buffer * CONSUMERS + warp) * 32 + lane;
-                *out = make_float4(acc[0], acc[1], acc[2], acc[3]);
+                float4 *const all = reinterpret_cast<float4 *>(sums) + buffer * CONSUMERS * OCTETS * 32 + lane;
+#pragma unroll
+                for (int o = 0; o < OCTETS; o++)
+                    all[(warp * OCTETS + o) * 32] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
                 __syncwarp();
                 if (lane == 0)
                     barrier_arrive(&sums_full[buffer]);
                 if (mine) {
                     barrier_wait(&sums_full[buffer], buffer_parity);
-                    const float4 *in = reinterpret_cast<const float4 *>(sums) + buffer * CONSUMERS * 32 + lane;
-                    float4 v = in[0];
 #pragma unroll
-                    for (int w = 1; w < CONSUMERS; w++) {
-                        const float4 u = in[32 * w];
-                        v = make_float4(v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w);
+                    for (int o = 0; o < OCTETS; o++) {
+                        float4 v = all[o * 32];
+#pragma unroll
+                        for (int w = 1; w < CONSUMERS; w++) {
+                            const float4 u = all[(w * OCTETS + o) * 32];
+                            v = make_float4(v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w);
+                        }
+                        total[o] = make_float4(total[o].x + v.x, total[o].y + v.y, total[o].z + v.z, total[o].w + v.w);
+                        asm volatile(""
+                                     : "+f"(total[o].x), "+f"(total[o].y), "+f"(total[o].z),
+                                       "+f"(total[o].w)::"memory");
                     }
-                    total = make_float4(total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w);
-                    asm volatile("" : "+f"(total.x), "+f"(total.y), "+f"(total.z), "+f"(total.w)::"memory");
                     __syncwarp();
                     if (lane == 0)
                         barrier_arrive(&sums_empty[buffer]);
@@ -311,25 +346,28 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                     buffer_first = false;
                 }
             }
-            if (!mine)
-                continue;
-            if (end < groups) /* partial: [jobs][blocks][32 lanes][4] */
-                *part = total;
-            else {
-                const float sum[4] = {total.x, total.y, total.z, total.w};
-                work.finish(j, lane, sum);
+#pragma unroll
+            for (int o = 0; o < OCTETS; o++) {
+                if (!mine)
+                    continue;
+                if (end < groups) /* partial: [jobs][blocks][OCTETS][32 lanes][4] */
+                    part[32 * o] = total[o];
+                else {
+                    const float sum[4] = {total[o].x, total[o].y, total[o].z, total[o].w};
+                    work.finish(j, o, lane, sum);
+                }
             }
         }
     }
 }
 
-/* Element c of a lane's four sums: row of the tile, token. */
+/* Element c of a lane's four sums of octet o: row of the tile, token. */
 __device__ __forceinline__ int sum_row(int lane, int c)
 {
     return lane / 4 + c / 2 * 8;
 }
-__device__ __forceinline__ int sum_token(int lane, int c)
+__device__ __forceinline__ int sum_token(int o, int lane, int c)
 {
-    return lane % 4 * 2 + c % 2;
+    return 8 * o + lane % 4 * 2 + c % 2;
 }
 #endif
