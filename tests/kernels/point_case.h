@@ -600,7 +600,7 @@ static void random_stored(DType t, uint64_t elements, uint8_t *out)
         else if (t == DT_F16 || t == DT_BF16)
             memcpy(out, &(uint16_t){t == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x)}, 2);
         else if (t == DT_MXFP4)
-            out[0] = (uint8_t)(120 + (int)(case_random() * 4));
+            out[0] = (uint8_t)(120 + (int)(case_random() * 2));
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++)
             if (scales[s].t == t) {
                 float m = (float)case_random() * (block == 256 ? 0.003f : 0.1f);

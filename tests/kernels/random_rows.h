@@ -30,7 +30,9 @@ static inline bool random_rows(DType t, uint64_t n, uint64_t k, uint8_t *out, do
             if (shape.bytes == 6)
                 memcpy(p + 4, &(int16_t){(int16_t)(eight ? random() * 128 : random() * 8 + 8.5)}, 2);
         }
-        for (; p < out + row_bytes && (fp8 || nvfp4); p += nvfp4 ? 9 : 1)
+        for (; p < out + row_bytes && nvfp4; p += 9) /* 0.5 to 2 of either sign: no term outweighs the others */
+            *p = (uint8_t)((*p & 0x8f) | 0x30);
+        for (; p < out + row_bytes && fp8; p++)
             if ((*p & 0x7f) == 0x7f)
                 *p ^= 1; /* NaN */
     }

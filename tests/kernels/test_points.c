@@ -14,7 +14,8 @@
  * each element at most 2^-9 of itself, hence the row at most 2^-9 in relative L2; one more 2^-9 is for a value inside that a
  * kernel may round for the tensor cores (attention's probabilities), and one for each inner edge of a fused rule, which its
  * parts would have rounded; three where silu or gelu reads it, since d ln silu(g) / d ln g = 1 + g (1 - sigma(g)) is -3 at
- * g = -4; one for fp8 weights, which are rounded to bf16 once they are scaled where the product is of bf16. Whoever drops an element, a scale or a bias is off by 1e-2 or more. */
+ * g = -4; two for fp8 weights, which are rounded to bf16 once they are scaled where the
+ * product is of bf16: sums that cancel make more of that. Whoever drops an element, a scale or a bias is off by 1e-2 or more. */
 #include "point_reference.h"
 #include <fnmatch.h>
 
@@ -534,7 +535,7 @@ static double bound_of(const Visit *v, const PointCase *c, const Match *match, D
     }
     if (gates && inner >= 2) /* the gate's edge thrice, the other once, what both come from four times */
         inner = 4 * (inner - 1);
-    inner += rounded;
+    inner += 2 * rounded;
     if (f == DT_BF16)
         return BF16_HALF_ULP * (2 + inner);
     if (f != DT_F32)

@@ -186,7 +186,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
     if (threadIdx.x == 0) {
         for (int i = 0; i < ring.n_slots; i++) {
             barrier_init(&full[i], 1);
-            barrier_init(&empty[i], TEAM);
+            barrier_init(&empty[i], CONSUMERS);
         }
         for (int i = 0; i < SUMS; i++) {
             barrier_init(&sums_full[i], CONSUMERS);
@@ -282,7 +282,8 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                 const int stop = min(end, ph + PER_PHASE);
                 float acc[OCTETS][4] = {};
                 for (int g = ph; g < stop; g += STAGE) {
-                    /* all wait, since one that skipped a slot's use could not tell the next use from the one after it */
+                    /* All wait for every stage and hand it back: a barrier tells odd from even, so that a warp may be neither
+                     * behind nor ahead of a slot by two uses. */
                     barrier_wait(&full[ring.slot], ring.parity);
                     if ((g / STAGE + j * (PER_PHASE / STAGE)) % TEAMS == team) {
                         const uint8_t *stage = ring.stages + (size_t)ring.slot * STAGE_BYTES;
@@ -306,10 +307,10 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                             asm volatile(""
                                          : "+f"(acc[o][0]), "+f"(acc[o][1]), "+f"(acc[o][2]),
                                            "+f"(acc[o][3])::"memory");
-                        __syncwarp();
-                        if (lane == 0)
-                            barrier_arrive(&empty[ring.slot]);
                     }
+                    __syncwarp();
+                    if (lane == 0)
+                        barrier_arrive(&empty[ring.slot]);
                     ring.next();
                 }
                 if (!buffer_first)
