@@ -52,6 +52,7 @@ static int run(int (*command)(int, char **), const char *input, int argc, const 
 #define TEMPLATE(...) run(cmd_template, MESSAGES, ARGS(__VA_ARGS__))
 #define LLAMA         METRALE_SOURCE_DIR "/tests/data/oracles/llama"
 #define GGUF          METRALE_SOURCE_DIR "/tests/data/formats/gguf-q4_1-llama"
+#define LATENT_NF4    METRALE_SOURCE_DIR "/tests/data/cli/latent-nf4" /* no class expands latents by NF4 */
 #define MESSAGES      "[{\"role\": \"user\", \"content\": \"hi\"}]"
 
 static json_t *parsed(void)
@@ -74,11 +75,13 @@ static void gap__exits_1_where_there_is_one_and_0_where_not(void **state)
     (void)state;
     assert_int_equal(CIRCUIT("gap", LLAMA, "--hardware", "avx2"), 0);
     assert_true(said("every op has a family"));
-    assert_int_equal(CIRCUIT("gap", LLAMA, "--hardware", "hopper", "--kv-dtype", "f16"),
-                     1); /* whether this binary has it or not */
+    assert_int_equal(CIRCUIT("gap", LLAMA, "--hardware", "hopper"), 0); /* whether this binary has it or not */
     assert_true(said("on class hopper"));
+    assert_int_equal(CIRCUIT("gap", LATENT_NF4, "--hardware", "hopper"), 1);
+    assert_true(said("\nmla_attention "));
+    assert_false(said("\nlinear "));
     assert_string_equal(err_text, "");
-    assert_int_equal(CIRCUIT("gap", LLAMA, "--hardware", "hopper", "--kv-dtype", "f16", "--json"), 1);
+    assert_int_equal(CIRCUIT("gap", LATENT_NF4, "--hardware", "avx2", "--json"), 1);
     json_t *j = parsed();
     assert_true(json_array_size(json_object_get(j, "missing")) > 0);
     json_decref(j);

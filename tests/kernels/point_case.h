@@ -74,7 +74,7 @@ typedef struct PointCase {
     DType formats[RULE_MAX_VARS];
     uint64_t before[RULE_MAX_NODES], readers[RULE_MAX_VARS];
     uint32_t n_vars, max_blocks, n_blocks;
-    bool writes_kv;
+    bool writes_kv, computed;      /* computed: value[], kv and expected_pool hold what the reference made */
     double *value[RULE_MAX_VARS];  /* [rows][width]: an input, or what the reference made */
     uint8_t *input[RULE_MAX_VARS]; /* an input's bytes; NULL for what a node makes */
     float *dense[CASE_MAX_WEIGHTS];
@@ -111,10 +111,13 @@ static uint32_t group_of(const uint32_t *parent, uint32_t v)
     return v;
 }
 
-/* Experts: room for n_heads of them in half of the groups. */
-static uint32_t case_experts(const PointShape *s)
+/* Experts: n_heads of them are chosen; where the rule chooses, there is room for them in half of the groups. */
+static uint32_t case_experts(const PointCase *c)
 {
-    return 4 * s->n_heads;
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+        if (c->nodes[i].op->kind == OP_TOP_K)
+            return 4 * c->shape->n_heads;
+    return 2 * c->shape->n_heads;
 }
 
 /* Rows of a state that fill no register. */
@@ -135,9 +138,10 @@ static uint32_t case_taps(const PointShape *s)
 }
 
 enum { MLA_NOPE = 24, MLA_V = 20 };
-static uint32_t case_latent(const PointShape *s)
+static uint32_t case_latent(const PointShape *s) /* the reference expands it for every row, head and token */
 {
-    return s->k < 192 ? s->k : 192;
+    uint32_t most = s->rows > 32 ? 64 : 192;
+    return s->k < most ? s->k : most;
 }
 
 /* What rows along k are a multiple of: the largest block of the family's formats, at least 32. */
@@ -163,7 +167,7 @@ static void case_widths(PointCase *c)
     const PointShape *s = c->shape;
     uint32_t unit = case_unit(c->rule->family), k = case_k(c);
     uint32_t parent[RULE_MAX_VARS], width[RULE_MAX_VARS] = {0}, n_odd = 0, n_even = 0;
-    bool even[RULE_MAX_VARS] = {false};
+    bool even[RULE_MAX_VARS] = {false}, made[RULE_MAX_VARS] = {false};
 
     for (uint32_t v = 0; v < c->n_vars; v++)
         parent[v] = v;
@@ -249,7 +253,7 @@ static void case_widths(PointCase *c)
             width[group_of(parent, n->in[1])] = s->extras ? 1 : s->n_heads * s->head_dim;
             break;
         case OP_TOP_K:
-            width[in] = case_experts(s);
+            width[in] = case_experts(c);
             width[group_of(parent, n->out[0])] = s->n_heads;
             break;
         case OP_EXPERT_LINEAR: /* one input for all experts of a row, or one for each */
@@ -303,9 +307,12 @@ static void case_widths(PointCase *c)
             break;
         }
     }
-    for (uint32_t v = 0; v < c->n_vars; v++)
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+        if (c->nodes[i].op->kind == OP_LINEAR)
+            made[group_of(parent, c->nodes[i].out[0])] = true;
+    for (uint32_t v = 0; v < c->n_vars; v++) /* what matrices make is no wider than 512, lest they be k by k */
         if (group_of(parent, v) == v && width[v] == 0)
-            width[v] = even[v] ? k + unit * n_even++ : s->n + 7 * n_odd++;
+            width[v] = even[v] ? (made[v] && k > 512 ? 512 : k) + unit * n_even++ : s->n + 7 * n_odd++;
     for (uint32_t v = 0; v < c->n_vars; v++)
         c->edges[v].width = width[group_of(parent, v)];
 }
@@ -338,7 +345,7 @@ static double case_param(const PointCase *c, const OpDef *op, const ParamDef *p)
                   {"n_kv_heads", s->n_kv},
                   {"style", s->interleaved},
                   {"softcap", s->softcap},
-                  {"k", s->n_heads}, /* of 4 n_heads experts */
+                  {"k", s->n_heads}, /* of case_experts() */
                   {"scores", s->interleaved},
                   {"renormalize", s->extras},
                   {"sum_eps", 1e-3},
@@ -565,7 +572,7 @@ static void case_inputs(PointCase *c)
         c->input[v] = case_alloc(c, c->shape->rows, case_row_bytes(c, v));
         for (uint32_t r = 0; r < c->shape->rows; r++) {
             for (uint32_t i = 0; i < width; i++) /* a block of zeros now and then; ids of distinct experts, some rare */
-                row[i] = c->formats[v] == DT_I32  ? (float)((r % 5 * 3 + i * 3) % case_experts(c->shape))
+                row[i] = c->formats[v] == DT_I32  ? (float)((r % 5 * 3 + i) % case_experts(c))
                          : (r + i / 32) % 13 == 5 ? 0.0f
                                                   : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
             case_tame(c, v, row, width);
@@ -624,7 +631,7 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     node->weight[slot] = (int32_t)at;
     assert_true(dtype_row_bytes(stored, k, &row_bytes) && layout_bytes(layout, stored, n, k, &laid));
     /* Experts, one behind the other, each laid out for itself; a vector of theirs is one row. */
-    const uint32_t experts = node->op->weights[slot].experts && !vector ? case_experts(c->shape) : 1;
+    const uint32_t experts = node->op->weights[slot].experts && !vector ? case_experts(c) : 1;
     uint8_t *raw = case_alloc(c, n, row_bytes);
     c->dense[at] = case_alloc(c, experts * n * k, sizeof(float));
     c->laid[at] = case_alloc(c, experts * laid, 1);
@@ -640,7 +647,7 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
                          c->laid[at] + e * laid + laid / ((n + rows - 1) / rows) * (r / rows));
     }
     if (node->op->weights[slot].experts)
-        c->weights[at].experts = case_experts(c->shape);
+        c->weights[at].experts = case_experts(c);
     c->weights[at].n *= experts;
 }
 
@@ -689,10 +696,10 @@ static void case_weights(PointCase *c)
                                : n->op->kind == OP_SSM_UPDATE       ? c->shape->n_heads
                                : n->op->kind == OP_GATED_RMS_NORM   ? (c->shape->extras ? in : c->shape->head_dim)
                                : n->op->kind == OP_CONV1D_UPDATE    ? (w == 0 ? in * case_taps(c->shape) : in)
-                               : n->op->kind == OP_TOP_K            ? case_experts(c->shape)
+                               : n->op->kind == OP_TOP_K            ? case_experts(c)
                                : n->op->kind == OP_ACT_QUANT        ? 1
-                               : n->op->kind == OP_EXPERT_ACT_QUANT ? case_experts(c->shape)
-                               : n->op->kind == OP_EXPERT_LINEAR    ? case_experts(c->shape) * out
+                               : n->op->kind == OP_EXPERT_ACT_QUANT ? case_experts(c)
+                               : n->op->kind == OP_EXPERT_LINEAR    ? case_experts(c) * out
                                                                     : out;
                 case_weight(c, n, w, 1, len, DT_F32);
                 if (n->op->kind == OP_ACT_QUANT || n->op->kind == OP_EXPERT_ACT_QUANT)
@@ -882,9 +889,14 @@ static void case_state(PointCase *c)
 static void case_rope(PointCase *c)
 {
     uint32_t len = c->max_blocks * 16;
+    bool reads = false;
     Err err;
 
     c->rope = (RopeSpec){.kind = ROPE_DEFAULT, .dims = c->shape->rotary, .theta = 10000, .factor = 1};
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
+        reads |= c->nodes[i].table >= 0;
+    if (!reads)
+        return;
     c->rope_rows = case_alloc(c, (size_t)len * c->rope.dims, sizeof(float));
     c->rope_bytes = (size_t)len * c->rope.dims * sizeof(float);
     if (rope_table_fill(&c->rope, NULL, len, c->rope_rows, &err) != ST_OK)
