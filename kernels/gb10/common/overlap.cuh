@@ -1,8 +1,9 @@
 /* overlap.cuh - what a kernel whose point says `overlap` does before anything else: the next launch may start, and this one
  * goes on when all before it have ended and what they wrote is there (CUDA C++ Programming Guide, "Programmatic Dependent
  * Launch"). Every thread waits before its first return, since a launch that ends without having waited would let the next one pass
- * those before it. A step's tables are there before its first launch: they alone may be read earlier. Loads of what a
- * predecessor wrote must not be __restrict__ const: those may be moved in front of the wait. */
+ * those before it. A step's tables are there before its first launch, and so is what earlier steps left in the KV pools: they
+ * alone may be read earlier. Loads of what a predecessor wrote must not be __restrict__ const: those may be moved in front of the
+ * wait. */
 #ifndef METRALE_OVERLAP_CUH
 #define METRALE_OVERLAP_CUH
 

@@ -17,8 +17,9 @@
 #include "overlap.cuh"
 #include "warp.cuh"
 
-/* LEAST: blocks of a part, where there are so many. */
-enum { WARPS = 4, BLOCK = WARPS * WARP, LINES = 16, PARTS = 16, LEAST = 8 };
+/* LEAST: blocks of a part, where there are so many. ALONE: up to so many blocks are one part, since to join parts takes longer than to
+ * read a few more blocks. */
+enum { WARPS = 4, BLOCK = WARPS * WARP, LINES = 16, PARTS = 16, LEAST = 8, ALONE = 16 };
 
 /* In bf16: a block of K or V, and how many pairs of them a warp's ring holds. The sums of a part's warps lie in the rings when those
  * are empty. */
@@ -72,16 +73,12 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
     /* What the row sees, and this split's parts of it. */
     const int pos = a.positions[row], first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
     const int block0 = first / KV_TOKENS, n_blocks = pos / KV_TOKENS + 1 - block0;
-    const int wanted = min(PARTS, (n_blocks + LEAST - 1) / LEAST);
+    const int wanted = n_blocks <= ALONE ? 1 : min(PARTS, (n_blocks + LEAST - 1) / LEAST);
     const int part_blocks = (n_blocks + WARPS * wanted - 1) / (WARPS * wanted) * WARPS;
     const int n_parts = (n_blocks + part_blocks - 1) / part_blocks;
     const int run = (n_parts + (int)gridDim.x - 1) / (int)gridDim.x, splits = (n_parts + run - 1) / run;
     const int part0 = (int)blockIdx.x * run, part1 = min(part0 + run, n_parts);
     const int *const blocks = a.table + (size_t)a.row_seq[row] * (size_t)a.max_blocks;
-
-    wait_for_all_before();
-    if (part0 >= part1)
-        return;
 
     bf16 *const ring = reinterpret_cast<bf16 *>(smem) + warp * R::STAGES * 2 * R::SIZE;
     float *const slots = reinterpret_cast<float *>(smem);             /* [WARPS][most][HEAD], over the rings */
@@ -110,6 +107,23 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
         copies_commit();
     };
 
+    /* Rows of a sequence stand one behind the other, so that this step writes no token of the row's in front of `fresh`: what earlier
+     * steps wrote is fetched while this step's kernels end. */
+    const int begin = block0 + part0 * part_blocks, end = min(begin + part_blocks, block0 + n_blocks);
+    const int fresh = part0 < part1 ? pos - row : 0;
+    auto early = [&](int i) { return (begin + warp + WARPS * i + 1) * KV_TOKENS <= fresh; };
+#pragma unroll
+    for (int i = 0; i < R::STAGES; i++)
+        if (early(i))
+            fetch(i, begin, end);
+    wait_for_all_before();
+    if (part0 >= part1)
+        return;
+#pragma unroll
+    for (int i = 0; i < R::STAGES; i++)
+        if (!early(i))
+            fetch(i, begin, end);
+
     /* Queries: lines behind the group's heads are zeros. */
     const bf16 *const query = a.q + ((size_t)row * (size_t)a.n_heads + (size_t)head0) * HEAD;
     for (int u = tid; u < LINES * HEAD / VEC; u += BLOCK) {
@@ -133,7 +147,8 @@ template <int HEAD> __device__ __forceinline__ void attend(const Attention &a)
 
 #pragma unroll
         for (int i = 0; i < R::STAGES; i++)
-            fetch(i, from, to);
+            if (part > part0)
+                fetch(i, from, to);
 #pragma unroll
         for (int d = 0; d < HEAD / 8; d++)
             out[0][d][0] = out[0][d][1] = out[0][d][2] = out[0][d][3] = 0.0f;
