@@ -29,6 +29,8 @@ struct Reference {
     const Instance *in;
     WeightStore *store;
     uint32_t max_len, len;
+    DType edges;      /* DT_F32: exact */
+    uint64_t seed;    /* state of the generator of small moves; 0: none */
     KvArray *kv;      /* [n_states] */
     RopeTable *ropes; /* [n_ropes] */
 };
@@ -614,6 +616,30 @@ static Status run_node(Reference *r, const InstanceBlock *b, const InstanceBindi
     return err_set(err, ST_UNSUPPORTED, "the reference has no function for op %s (node %s)", n->op->name, n->id);
 }
 
+/* Uniform in -1 .. 1 (xorshift64). */
+static double next_move(Reference *r)
+{
+    r->seed ^= r->seed << 13;
+    r->seed ^= r->seed >> 7;
+    r->seed ^= r->seed << 17;
+    return (double)(r->seed >> 11) / 4503599627370496.0 - 1;
+}
+
+/* What a plan's edges keep of a node's outputs; see reference_round_edges. */
+static void keep_outputs(Reference *r, const InstanceBlock *b, const InstanceNode *n, uint32_t rows, double **values)
+{
+    for (uint32_t o = 0; r->edges != DT_F32 && n->op->kind != OP_LM_HEAD && o < n->op->n_out; o++) {
+        double *v = values[n->out[o]];
+        bool integer = n->op->i32_out >> o & 1, exact = n->op->f32_out >> o & 1;
+        for (size_t i = 0; !integer && i < (size_t)rows * b->edges[n->out[o]].width; i++) {
+            if (r->seed != 0)
+                v[i] *= 1 + 1e-6 * next_move(r);
+            if (!exact)
+                v[i] = (double)bf16_to_f32(f32_to_bf16((float)v[i]));
+        }
+    }
+}
+
 /* Runs a block on x (NULL for the stem) and hands back its out edge, malloc'd. */
 static Status run_block(Reference *r, const InstanceBlock *b, const InstanceBinding *bind, uint32_t state_base,
                         uint32_t rows, const int32_t *ids, const double *x, double **out, Err *err)
@@ -630,8 +656,10 @@ static Status run_block(Reference *r, const InstanceBlock *b, const InstanceBind
     }
     if (x)
         memcpy(values[b->in_edge], x, sizeof(double) * rows * b->edges[b->in_edge].width);
-    for (uint32_t i = 0; i < b->n_nodes; i++)
+    for (uint32_t i = 0; i < b->n_nodes; i++) {
         TRY(run_node(r, b, bind, state_base, &b->nodes[i], rows, ids, values, err));
+        keep_outputs(r, b, &b->nodes[i], rows, values);
+    }
     *out = values[b->out_edge];
     values[b->out_edge] = NULL;
 done:
@@ -648,7 +676,7 @@ Status reference_new(Reference **out, const Instance *in, WeightStore *store, ui
 
     if (r == NULL)
         return err_set(err, ST_NOMEM, "out of memory for the reference interpreter");
-    *r = (Reference){.in = in, .store = store, .max_len = max_len};
+    *r = (Reference){.in = in, .store = store, .max_len = max_len, .edges = DT_F32};
     r->kv = calloc(in->n_states ? in->n_states : 1, sizeof *r->kv);
     r->ropes = calloc(in->n_ropes ? in->n_ropes : 1, sizeof *r->ropes);
     if (r->kv == NULL || r->ropes == NULL)
@@ -677,6 +705,12 @@ Status reference_new(Reference **out, const Instance *in, WeightStore *store, ui
 done:
     reference_free(r);
     return st;
+}
+
+void reference_round_edges(Reference *r, DType format, uint64_t seed)
+{
+    r->edges = format;
+    r->seed = seed * UINT64_C(0x9E3779B97F4A7C15); /* odd: 0 for 0 only */
 }
 
 void reference_free(Reference *r)

@@ -9,63 +9,123 @@
  * So the kernels of a rounded format are held against the reference with the same rounding: a value that lies between two
  * numbers of the format to within f32's error is rounded one way here and the other way there, which is 2^-9 (bf16) or
  * 2^-12 (f16) of one of some hundred values; 9e-4 and 3e-4 are seen, 2e-3 and 5e-4 allowed. GPU classes: 3e-2, since edges
- * in bf16 alone move these models by 1e-2. Formats with 8-bit activations: 6e-2, as llama.cpp's own 8-bit activations give
+ * in bf16 alone move these models by 1e-2, and in nine models what they do to the reference, row by row, where that is more. Formats with 8-bit activations: 6e-2, as llama.cpp's own 8-bit activations give
  * 2e-2 to 5e-2 there. */
 #include "support/open_model.h"
 
 static const ModelOptions options = {
     .max_rows = 64, .max_outs = 64, .max_seqs = 4, .max_len = 128, .kv_blocks = 16, .batch_invariant = true};
 
-/* Rows of n that are off by more than the bound; the largest error of the others in *far. */
-static uint32_t rows_off(const float *got, const float *want, uint32_t n, uint32_t vocab, double bound, double *far)
-{
-    float top = 0;
-    uint32_t off = 0;
+enum { MAX_ROWS = 64, SEEDS = 128 };
 
-    *far = 0;
-    for (size_t i = 0; i < (size_t)n * vocab; i++)
-        top = fmaxf(top, fabsf(want[i]));
-    for (uint32_t r = 0; r < n; r++) {
-        double worst = 0;
-        for (size_t i = (size_t)r * vocab; i < (size_t)(r + 1) * vocab; i++) {
-            double d = fabs((double)got[i] - (double)want[i]) / (double)top;
-            worst = isnan(d) ? INFINITY : fmax(worst, d);
-        }
-        if (worst > bound)
-            off++;
-        else
-            *far = fmax(*far, worst);
-    }
-    return off;
+static uint32_t golden_rows(const GoldenFile *g)
+{
+    return g->n + g->n_decode -
+           1; /* the prompt's, whose last is the first decode step's too, then those of the other steps */
 }
 
-/* flips: prompt rows, and rows of decode steps, that may be off, because rounding takes a row to another expert. */
-static void check_plan_flips(const char *path, const char *dir, const char *hw, DType kv, double bound, uint32_t flips,
-                             uint32_t decode_flips)
+/* How far each of the golden_rows of got is off, as a part of the largest logit of the prompt or the steps. */
+static void row_errors(double *far, const float *got, const GoldenFile *g)
+{
+    double top[2] = {0, 0};
+
+    for (size_t i = 0; i < (size_t)g->n * g->vocab; i++)
+        top[0] = fmax(top[0], fabs((double)g->logits[i]));
+    for (size_t i = 0; i < (size_t)g->n_decode * g->vocab; i++)
+        top[1] = fmax(top[1], fabs((double)g->decode_logits[i]));
+    for (uint32_t r = 0; r < golden_rows(g); r++, got += g->vocab) {
+        bool step = r >= g->n;
+        const float *want =
+            step ? g->decode_logits + (size_t)(r - g->n + 1) * g->vocab : g->logits + (size_t)r * g->vocab;
+        far[r] = 0;
+        for (uint32_t i = 0; i < g->vocab; i++) {
+            double d = fabs((double)got[i] - (double)want[i]) / top[step];
+            far[r] = isnan(d) ? INFINITY : fmax(far[r], d);
+        }
+    }
+}
+
+/* How far the reference is off in each row when its edges and KV are rounded to bf16; seed: of the order of its sums. */
+static void rounded_errors(double *far, const OpenModel *m, const GoldenFile *g, uint64_t seed)
+{
+    float *got = malloc(sizeof(float) * g->vocab * golden_rows(g));
+    Reference *ref;
+    Err e;
+
+    assert_non_null(got);
+    assert_int_equal(reference_new(&ref, m->in, m->store, MAX_ROWS, &e), ST_OK);
+    reference_round_edges(ref, DT_BF16, seed);
+    assert_int_equal(reference_forward(ref, g->ids, g->n, got, NULL, &e), ST_OK);
+    for (uint32_t i = 0; i + 1 < g->n_decode; i++)
+        assert_int_equal(reference_forward(ref, g->decode_ids + i, 1, got + (size_t)(g->n + i) * g->vocab, NULL, &e),
+                         ST_OK);
+    row_errors(far, got, g);
+    reference_free(ref);
+    free(got);
+}
+
+/* Where rounding the reference's edges takes a row further than the bound in one of SEEDS orders of sums, the row's bound is
+ * twice the furthest. Returns the most rows that are beyond the bound in one of the orders. */
+static uint32_t widen_bounds(double *bounds, const OpenModel *m, const GoldenFile *g, double bound)
+{
+    double far[MAX_ROWS];
+    uint32_t most = 0;
+
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        uint32_t off = 0;
+        rounded_errors(far, m, g, seed);
+        for (uint32_t r = 0; r < golden_rows(g); r++)
+            if (far[r] > bound) {
+                bounds[r] = fmax(bounds[r], 2 * far[r]);
+                off++;
+            }
+        most = off > most ? off : most;
+    }
+    return most;
+}
+
+/* moves: rounding to bf16 alone takes this model's rows far, see oracles[]. Then one row and one row more than in the orders of sums
+ * that were tried may be off, no further than the furthest: of 400 other orders 1 broke that, in one model of nine. */
+static void check_plan_rows(const char *path, const char *dir, const char *hw, DType kv, double bound, bool moves)
 {
     if (!class_runs(hw))
         return;
     GoldenFile g = golden_open(dir);
     OpenModel m = open_model(path, hw, kv, &options, NULL);
-    float *got = malloc(sizeof(float) * g.vocab * (g.n + g.n_decode));
+    const uint32_t n = golden_rows(&g);
+    float *got = malloc(sizeof(float) * g.vocab * n);
+    double far[MAX_ROWS], bounds[MAX_ROWS], widest = 0, worst = 0;
+    uint32_t off = 0, strays = 0;
     Solo *solo;
     Err e;
 
     assert_int_equal(model_vocab(m.model), g.vocab);
+    assert_true(got != NULL && n <= MAX_ROWS);
     assert_int_equal(solo_new(&solo, m.model, &e), ST_OK);
     assert_int_equal(solo_append(solo, g.ids, g.n, got, &e), ST_OK);
-    double far;
-    uint32_t off = rows_off(got, g.logits, g.n, g.vocab, bound, &far);
-    if (off > flips)
-        fail_msg("%s on %s: prefill is off by %g, bound %g, in %u of %u rows", path, hw,
-                 worst_error(got, g.logits, (size_t)g.n * g.vocab), bound, off, g.n);
-    memcpy(got, got + (size_t)(g.n - 1) * g.vocab, sizeof(float) * g.vocab);
-    for (uint32_t i = 1; i < g.n_decode; i++)
-        assert_int_equal(solo_append(solo, g.decode_ids + i - 1, 1, got + (size_t)i * g.vocab, &e), ST_OK);
-    off = rows_off(got, g.decode_logits, g.n_decode, g.vocab, bound, &far);
-    if (off > decode_flips)
-        fail_msg("%s on %s: decode is off by %g, bound %g, in %u rows", path, hw,
-                 worst_error(got, g.decode_logits, (size_t)g.n_decode * g.vocab), bound, off);
+    for (uint32_t i = g.n; i < n; i++)
+        assert_int_equal(solo_append(solo, g.decode_ids + (i - g.n), 1, got + (size_t)i * g.vocab, &e), ST_OK);
+    row_errors(far, got, &g);
+    for (uint32_t r = 0; r < n; r++)
+        bounds[r] = bound;
+    const uint32_t may = moves ? widen_bounds(bounds, &m, &g, bound) + 1 : 0;
+    for (uint32_t r = 0; r < n; r++)
+        widest = fmax(widest, bounds[r]);
+    for (uint32_t r = 0; r < n; r++) {
+        off += !(far[r] <= bound);
+        strays += !(far[r] <= bounds[r]);
+        if (!(far[r] <= widest) || strays > moves)
+            fail_msg("%s on %s: row %u (the prompt's are %u) is off by %g, bound %g", path, hw, r, g.n, far[r],
+                     bounds[r]);
+        worst = fmax(worst, far[r]);
+    }
+    if (off > may)
+        fail_msg("%s on %s: %u rows are off by more than %g; rounding takes at most %u there", path, hw, off, bound,
+                 may);
+    if (off > 0)
+        print_message(
+            "%s on %s: %u of %u rows are off by more than %g, the furthest by %g, as rounding edges takes them\n", path,
+            hw, off, n, bound, worst);
     solo_free(solo);
     free(got);
     close_model(&m);
@@ -74,7 +134,7 @@ static void check_plan_flips(const char *path, const char *dir, const char *hw, 
 
 static void check_plan(const char *path, const char *dir, const char *hw, DType kv, double bound)
 {
-    check_plan_flips(path, dir, hw, kv, bound, 0, 0);
+    check_plan_rows(path, dir, hw, kv, bound, false);
 }
 
 /* A plan whose KV is rounded against the reference with the same rounding, prompt and decode: kernels of a KV format are right
@@ -202,22 +262,46 @@ static void check_reference(const char *path, const char *dir, double bound)
     golden_close(&g);
 }
 
-/* In three models one prompt token's second and third best expert are so close that rounding to bf16 exchanges them:
- * gpt_oss at token 20 of layer 2, where they are 0.002 apart, olmoe at token 2 of layer 2, where they are 0.007 apart, and
- * deepseek_v3 at token 17, which the tokens behind it see. On GPU classes, whose edges and KV are bf16, those rows are further
- * from the golden ones than the others. */
+/* moves: edges in bf16 alone take rows further than 3e-2 from the golden ones, in the reference too, and how far and which rows depends on
+ * the order of sums. Experts that a router finds almost as good are exchanged: the last that is chosen and the first that is not
+ * have logits 0.0004 (qwen3_next), 0.002 (gpt_oss), 0.005 (glm4_moe), 0.007 (olmoe) or 0.008 (qwen3_5_moe) apart, and bf16 has
+ * steps of 0.004 to 0.008 there. The delta rule's y is normed head by head, and in some rows nearly all of a head's y cancels: in row 20
+ * of qwen3_5 its root mean square is 1e-4, where 1e-2 is usual, so that the norm makes a hundredfold of what rounding q
+ * and k left. docs/src/formats.md has the numbers. */
 typedef struct Oracle {
     const char *name;
-    uint32_t bf16_flips, decode_flips; /* on GPU classes */
-    double reference;                  /* bound */
+    bool moves;
+    double reference; /* bound */
 } Oracle;
 static const Oracle oracles[] = {
-    {"llama", 0, 0, 1e-5},      {"llama3-rope", 0, 0, 1e-5}, {"mistral", 0, 0, 1e-5},  {"qwen2", 0, 0, 1e-5},
-    {"qwen3", 0, 0, 1e-5},      {"qwen3-yarn", 0, 0, 1e-5},  {"granite", 0, 0, 1e-5},  {"olmoe", 1, 0, 1e-5},
-    {"gemma3", 0, 0, 1e-5},     {"qwen3_moe", 0, 0, 1e-5},   {"glm4_moe", 0, 0, 1e-5}, {"minimax_m2", 0, 0, 1e-5},
-    {"gpt_oss", 1, 0, 1e-5},    {"qwen3_next", 0, 0, 1e-5},  {"qwen3_5", 0, 0, 1e-5},  {"qwen3_5_moe", 0, 0, 1e-4},
-    {"nemotron_h", 0, 0, 1e-5}, {"deepseek_v3", 5, 8, 1e-5}, {"smollm3", 0, 0, 1e-5}};
+    {"llama", false, 1e-5},     {"llama3-rope", false, 1e-5}, {"mistral", false, 1e-5}, {"qwen2", false, 1e-5},
+    {"qwen3", false, 1e-5},     {"qwen3-yarn", false, 1e-5},  {"granite", false, 1e-5}, {"olmoe", true, 1e-5},
+    {"gemma3", false, 1e-5},    {"qwen3_moe", false, 1e-5},   {"glm4_moe", true, 1e-5}, {"minimax_m2", true, 1e-5},
+    {"gpt_oss", true, 1e-5},    {"qwen3_next", true, 1e-5},   {"qwen3_5", true, 1e-5},  {"qwen3_5_moe", true, 1e-4},
+    {"nemotron_h", true, 1e-5}, {"deepseek_v3", true, 1e-5},  {"smollm3", false, 1e-5}};
 enum { ORACLES = sizeof oracles / sizeof *oracles };
+
+/* What the bound of the GPU classes stands on, without a GPU. KV in f32 too, so that it is the edges that are rounded. */
+static void check_rounded_edges(const char *dir)
+{
+    if (only_class)
+        return;
+    GoldenFile g = golden_open(dir);
+    double far[MAX_ROWS];
+
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        OpenModel m = open_instance(dir, seed % 2 == 0 ? DT_BF16 : DT_F32);
+        rounded_errors(far, &m, &g, seed);
+        for (uint32_t r = 0; r < golden_rows(&g); r++)
+            if (!(far[r] > 1e-4 && far[r] <= 3e-2))
+                fail_msg("%s by the reference with edges in bf16: row %u is off by %g, bounds 1e-4 and 3e-2", dir, r,
+                         far[r]);
+        instance_free(m.in);
+        circuit_library_free(m.lib);
+        store_free(m.store);
+    }
+    golden_close(&g);
+}
 
 /* One test for each oracle: the reference, the CPU classes with f32, f16 and bf16 KV, the GPU classes. */
 static void check_oracle(void **state)
@@ -228,6 +312,8 @@ static void check_oracle(void **state)
 
     snprintf(dir, sizeof dir, "oracles/%s", o->name);
     check_reference(dir, dir, o->reference);
+    if (!o->moves)
+        check_rounded_edges(dir);
     for (int c = 0; c < 2; c++) {
         check_plan(dir, dir, cpus[c], DT_F32, 1e-4);
         check_plan(dir, dir, cpus[c], DT_F16, 2e-3);
@@ -235,7 +321,7 @@ static void check_oracle(void **state)
         check_rounded(dir, cpus[c], DT_BF16, 2e-3);
     }
     for (const char *hw = NULL; (hw = next_gpu_class(hw)) != NULL;) {
-        check_plan_flips(dir, dir, hw, DT_BF16, 3e-2, o->bf16_flips, o->decode_flips);
+        check_plan_rows(dir, dir, hw, DT_BF16, 3e-2, o->moves);
         check_eager(dir, dir, hw);
     }
 }
