@@ -53,29 +53,4 @@ static inline int8_t block_scale_iq4_xs(const uint8_t *p, int j)
 
     return (int8_t)((low | high << 4) - 32);
 }
-
-/* Quants of super-blocks come in planes, element i of 256 being at
- *   1 bit   h[i % 32],                   bit i / 32
- *   2 bits  q[32 * (i / 128) + i % 32],  bits 2 * (i % 128 / 32)..
- *   4 bits  q[32 * (i / 64) + i % 32],   low nibble for i % 64 < 32 (q4_k, q5_k; q6_k and iq4_xs differ) */
-static inline int block_plane1(const uint8_t *h, int i)
-{
-    return h[i % 32] >> (i / 32) & 1;
-}
-
-static inline int block_plane2(const uint8_t *q, int i)
-{
-    return q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
-}
-
-static inline int block_plane4(const uint8_t *q, int i)
-{
-    return q[32 * (i / 64) + i % 32] >> 4 * (i % 64 / 32) & 15;
-}
-
-/* q6_k: of 128 elements, 0..63 are the low nibbles of 64 bytes and 64..127 the high ones; two bits more in a plane. */
-static inline int block_code_q6_k(const uint8_t *p, int i)
-{
-    return (p[64 * (i / 128) + i % 64] >> 4 * (i % 128 / 64) & 15) + 16 * block_plane2(p + 128, i);
-}
 #endif

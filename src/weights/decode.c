@@ -102,7 +102,25 @@ static void block_mxfp4(const uint8_t *p, float *out)
     }
 }
 
-/* Super-blocks. */
+/* Super-blocks. Their quants come in planes, element i of 256 being at
+ *   1 bit   h[i % 32],                   bit i / 32
+ *   2 bits  q[32 * (i / 128) + i % 32],  bits 2 * (i % 128 / 32)..
+ *   4 bits  q[32 * (i / 64) + i % 32],   low nibble for i % 64 < 32 (q4_k, q5_k; q6_k and iq4_xs differ, see there) */
+
+static int plane1(const uint8_t *h, int i)
+{
+    return h[i % 32] >> (i / 32) & 1;
+}
+
+static int plane2(const uint8_t *q, int i)
+{
+    return q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
+}
+
+static int plane4(const uint8_t *q, int i)
+{
+    return q[32 * (i / 64) + i % 32] >> 4 * (i % 64 / 32) & 15;
+}
 
 static void block_q2_k(const uint8_t *p, float *out)
 {
@@ -110,7 +128,7 @@ static void block_q2_k(const uint8_t *p, float *out)
 
     for (int i = 0; i < 256; i++) {
         uint8_t sm = p[i / 16];
-        out[i] = d * (float)((sm & 15) * block_plane2(p + 16, i)) - dmin * (float)(sm >> 4);
+        out[i] = d * (float)((sm & 15) * plane2(p + 16, i)) - dmin * (float)(sm >> 4);
     }
 }
 
@@ -119,7 +137,7 @@ static void block_q3_k(const uint8_t *p, float *out)
     float d = load_f16(p + 108);
 
     for (int i = 0; i < 256; i++)
-        out[i] = d * (float)(block_scale_q3_k(p + 96, i / 16) * (block_plane2(p + 32, i) + 4 * block_plane1(p, i) - 4));
+        out[i] = d * (float)(block_scale_q3_k(p + 96, i / 16) * (plane2(p + 32, i) + 4 * plane1(p, i) - 4));
 }
 
 static void block_q4_k(const uint8_t *p, float *out)
@@ -129,7 +147,7 @@ static void block_q4_k(const uint8_t *p, float *out)
 
     for (int i = 0; i < 256; i++) {
         block_scale_min(p + 4, i / 32, &s, &m);
-        out[i] = d * (float)(s * block_plane4(p + 16, i)) - dmin * (float)m;
+        out[i] = d * (float)(s * plane4(p + 16, i)) - dmin * (float)m;
     }
 }
 
@@ -140,17 +158,18 @@ static void block_q5_k(const uint8_t *p, float *out)
 
     for (int i = 0; i < 256; i++) {
         block_scale_min(p + 4, i / 32, &s, &m);
-        out[i] = d * (float)(s * (block_plane4(p + 48, i) + 16 * block_plane1(p + 16, i))) - dmin * (float)m;
+        out[i] = d * (float)(s * (plane4(p + 48, i) + 16 * plane1(p + 16, i))) - dmin * (float)m;
     }
 }
 
+/* Its nibbles: of 128 elements, 0..63 are the low ones of 64 bytes and 64..127 the high ones. */
 static void block_q6_k(const uint8_t *p, float *out)
 {
     float d = load_f16(p + 208);
 
     for (int i = 0; i < 256; i++) {
-        int q = block_code_q6_k(p, i);
-        out[i] = d * (float)((int8_t)p[192 + i / 16] * (q - 32));
+        int q = p[64 * (i / 128) + i % 64] >> 4 * (i % 128 / 64) & 15;
+        out[i] = d * (float)((int8_t)p[192 + i / 16] * (q + 16 * plane2(p + 128, i) - 32));
     }
 }
 

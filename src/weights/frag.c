@@ -94,38 +94,61 @@ static void put_8(const uint8_t codes[32], uint32_t r, uint8_t *frag)
     put_frag(frag, r, q);
 }
 
+/* Narrow codes, a byte each, of n runs of 8: in 16 bits t of *even and *odd, codes 2t and 2t + 1 of run j at bit `width` * j. */
+static inline void gather(const uint8_t *codes, uint32_t n, uint32_t width, uint64_t *even, uint64_t *odd)
+{
+    const uint64_t mask = 0x00ff00ff00ff00ffull;
+
+    *even = *odd = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        uint64_t c;
+        memcpy(&c, codes + 8 * j, 8);
+        *even |= (c & mask) << width * j;
+        *odd |= (c >> 8 & mask) << width * j;
+    }
+}
+
+/* Word t of those. */
+static inline uint32_t neighbours(uint64_t even, uint64_t odd, uint32_t t)
+{
+    return (uint32_t)(even >> 16 * t & 0xffff) | (uint32_t)(odd >> 16 * t & 0xffff) << 16;
+}
+
 /* One fragment of 64 codes, a byte each. */
 static void put_4(const uint8_t codes[64], uint32_t r, uint8_t *frag)
 {
-    uint8_t q[FRAG_ROW] = {0};
-
-    for (uint32_t k = 0; k < 64; k++) {
-        uint32_t t = k % 8 / 2, nibble = k % 32 / 8 + 4 * (k % 2);
-        q[k / 32 * 16 + 4 * t + nibble / 2] |= (uint8_t)(codes[k] << 4 * (nibble % 2));
+    for (uint32_t half = 0; half < 2; half++) {
+        uint64_t even, odd;
+        gather(codes + 32 * half, 4, 4, &even, &odd);
+        for (uint32_t t = 0; t < 4; t++) {
+            const uint32_t w = neighbours(even, odd, t);
+            memcpy(frag + (4 * (r % 8) + t) * 16 + (r / 8 + 2 * half) * 4, &w, 4);
+        }
     }
-    put_frag(frag, r, q);
 }
 
 /* 64 codes of 2 bits, and of 1: layout.h. */
 static void put_2(const uint8_t codes[64], uint32_t r, uint8_t *plane)
 {
+    uint64_t even, odd;
+
+    gather(codes, 8, 2, &even, &odd);
     for (uint32_t t = 0; t < 4; t++) {
-        uint32_t w = 0;
-        for (uint32_t j = 0; j < 8; j++)
-            w |= (uint32_t)codes[8 * j + 2 * t] << 2 * j | (uint32_t)codes[8 * j + 2 * t + 1] << (2 * j + 16);
+        const uint32_t w = neighbours(even, odd, t);
         memcpy(plane + (4 * (r % 8) + t) * 8 + r / 8 * 4, &w, 4);
     }
 }
 
 static void put_1(const uint8_t codes[64], uint32_t r, uint8_t *plane)
 {
-    for (uint32_t t = 0; t < 4; t++)
-        for (uint32_t odd = 0; odd < 2; odd++) {
-            uint32_t b = 0;
-            for (uint32_t j = 0; j < 8; j++)
-                b |= (uint32_t)codes[8 * j + 2 * t + odd] << j;
-            plane[(4 * (r % 8) + t) * 4 + 2 * odd + r / 8] = (uint8_t)b;
-        }
+    uint64_t even, odd;
+
+    gather(codes, 8, 1, &even, &odd);
+    for (uint32_t t = 0; t < 4; t++) {
+        const uint32_t w = neighbours(even, odd, t);
+        plane[(4 * (r % 8) + t) * 4 + r / 8] = (uint8_t)w;
+        plane[(4 * (r % 8) + t) * 4 + 2 + r / 8] = (uint8_t)(w >> 16);
+    }
 }
 
 /* The widest plane has a code's lowest bits and comes last. */

@@ -56,9 +56,19 @@ FragGroup frag_group(DType t)
 }
 
 /* u4 in 32s: element j in the low nibble of byte j, j + 16 in the high one. */
-static uint8_t half_code(const uint8_t *q, uint32_t j)
+static inline void halves(uint8_t *codes, const uint8_t *q)
 {
-    return q[j % 16] >> 4 * (j / 16) & 15;
+    for (int j = 0; j < 16; j++) {
+        codes[j] = q[j] & 15;
+        codes[16 + j] = q[j] >> 4;
+    }
+}
+
+/* Bits of 32 codes: those at `shift` of 32 bytes, `up` in the code. */
+static inline void plane(uint8_t *codes, const uint8_t *p, int shift, int mask, int up)
+{
+    for (int j = 0; j < 32; j++)
+        codes[j] |= (uint8_t)((p[j] >> shift & mask) << up);
 }
 
 /* Block b of the two in a group: heads are d[16][2], then perhaps m[16][2]. */
@@ -72,10 +82,13 @@ static void block_32(DType t, const uint8_t *p, uint32_t b, uint32_t r, uint8_t 
         memcpy(head + 4 * ROWS + 2 * (2 * r + b), p, 2);
         p += 2;
     }
-    const uint32_t high = fifth ? load_u32(p) : 0;
-    p += fifth ? 4 : 0;
-    for (uint32_t j = 0; j < 32; j++)
-        codes[32 * b + j] = t == DT_Q8_0 ? p[j] : (uint8_t)(half_code(p, j) | (high >> j & 1) << 4);
+    if (t == DT_Q8_0)
+        memcpy(codes, p, 32);
+    else
+        halves(codes, p + (fifth ? 4 : 0));
+    if (fifth)
+        for (uint32_t j = 0, high = load_u32(p); j < 32; j++)
+            codes[j] |= (uint8_t)((high >> j & 1) << 4);
 }
 
 static void put_floats(uint8_t *head, uint32_t r, const uint8_t *d, const uint8_t *dmin)
@@ -84,7 +97,7 @@ static void put_floats(uint8_t *head, uint32_t r, const uint8_t *d, const uint8_
     memcpy(head + 4 * r + 2, dmin, 2);
 }
 
-/* A super-block is a group: d[16] or {d, dmin}[16], then for each row its scales, then its minima. */
+/* A super-block is a group, decode.c says where its planes are: d[16] or {d, dmin}[16], then for each row its scales, then its minima. */
 static void block_256(DType t, const uint8_t *p, uint32_t r, uint8_t *head, uint8_t *codes)
 {
     uint8_t *const after_two = head + 4 * ROWS, *const after_one = head + 2 * ROWS;
@@ -93,36 +106,41 @@ static void block_256(DType t, const uint8_t *p, uint32_t r, uint8_t *head, uint
     case DT_Q2_K:
         put_floats(head, r, p + 80, p + 82);
         memcpy(after_two + 16 * r, p, 16);
-        for (int i = 0; i < 256; i++)
-            codes[i] = (uint8_t)block_plane2(p + 16, i);
+        for (int b = 0; b < 8; b++)
+            plane(codes + 32 * b, p + 16 + b / 4 * 32, 2 * (b % 4), 3, 0);
         break;
     case DT_Q3_K:
         memcpy(head + 2 * r, p + 108, 2);
         for (int i = 0; i < 16; i++)
             after_one[16 * r + i] = (uint8_t)block_scale_q3_k(p + 96, i);
-        for (int i = 0; i < 256; i++)
-            codes[i] = (uint8_t)(block_plane2(p + 32, i) + 4 * block_plane1(p, i));
+        for (int b = 0; b < 8; b++) {
+            plane(codes + 32 * b, p + 32 + b / 4 * 32, 2 * (b % 4), 3, 0);
+            plane(codes + 32 * b, p, b, 1, 2);
+        }
         break;
     case DT_Q6_K:
         memcpy(head + 2 * r, p + 208, 2);
         memcpy(after_one + 16 * r, p + 192, 16);
-        for (int i = 0; i < 256; i++)
-            codes[i] = (uint8_t)block_code_q6_k(p, i);
+        for (int b = 0; b < 8; b++) {
+            plane(codes + 32 * b, p + b / 4 * 64 + b % 2 * 32, b % 4 / 2 * 4, 15, 0);
+            plane(codes + 32 * b, p + 128 + b / 4 * 32, 2 * (b % 4), 3, 4);
+        }
         break;
     case DT_IQ4_XS:
         memcpy(head + 2 * r, p, 2);
-        for (int i = 0; i < 8; i++)
-            after_one[8 * r + i] = (uint8_t)block_scale_iq4_xs(p + 2, i);
-        for (uint32_t i = 0; i < 256; i++)
-            codes[i] = half_code(p + 8 + 16 * (i / 32), i % 32);
+        for (int b = 0; b < 8; b++) {
+            after_one[8 * r + b] = (uint8_t)block_scale_iq4_xs(p + 2, b);
+            halves(codes + 32 * b, p + 8 + 16 * b);
+        }
         break;
     default: /* q4_k, q5_k */
         put_floats(head, r, p, p + 2);
-        for (int i = 0; i < 8; i++)
-            block_scale_min(p + 4, i, &after_two[8 * r + i], &after_two[8 * ROWS + 8 * r + i]);
-        for (int i = 0; i < 256; i++)
-            codes[i] = (uint8_t)(t == DT_Q4_K ? block_plane4(p + 16, i)
-                                              : block_plane4(p + 48, i) + 16 * block_plane1(p + 16, i));
+        for (int b = 0; b < 8; b++) {
+            block_scale_min(p + 4, b, &after_two[8 * r + b], &after_two[8 * ROWS + 8 * r + b]);
+            plane(codes + 32 * b, p + (t == DT_Q4_K ? 16 : 48) + b / 2 * 32, b % 2 * 4, 15, 0);
+            if (t == DT_Q5_K)
+                plane(codes + 32 * b, p + 16, b, 1, 4);
+        }
         break;
     }
 }
@@ -145,10 +163,16 @@ static void spans(DType t, uint64_t k, const uint8_t *row, uint64_t i, uint32_t 
         if (shape.bytes > 4)
             memcpy(head + 4 * ROWS * per + 2 * (per * r + b), s + 4, 2);
     }
-    for (uint32_t j = 0; j < n; j++)
-        codes[j] = t == DT_W8_128                                     ? q[i + j]
-                   : t == DT_W4_128 || t == DT_W4_64 || t == DT_W4_32 ? half_code(q + (i + j) / 32 * 16, j % 32)
-                                                                      : q[(i + j) / 2] >> 4 * (j % 2) & 15;
+    if (t == DT_W8_128)
+        memcpy(codes, q + i, n);
+    else if (t == DT_W4_128 || t == DT_W4_64 || t == DT_W4_32)
+        for (uint32_t j = 0; j < n; j += 32)
+            halves(codes + j, q + (i + j) / 2);
+    else
+        for (uint32_t j = 0; j < n / 2; j++) {
+            codes[2 * j] = q[i / 2 + j] & 15;
+            codes[2 * j + 1] = q[i / 2 + j] >> 4;
+        }
 }
 
 void frag_group_codes(DType t, uint64_t k, const uint8_t *row, uint64_t i, uint32_t r, uint8_t *head, uint8_t *codes)
@@ -163,5 +187,5 @@ void frag_group_codes(DType t, uint64_t k, const uint8_t *row, uint64_t i, uint3
         block_256(t, p, r, head, codes);
     else
         for (uint32_t b = 0; 32 * b < n; b++)
-            block_32(t, p + b * dtype_block_bytes(t), b, r, head, codes);
+            block_32(t, p + b * dtype_block_bytes(t), b, r, head, codes + 32 * b);
 }
