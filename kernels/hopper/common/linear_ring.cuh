@@ -227,10 +227,13 @@ template <typename F> struct ExpertWork {
         ring_run<F, OCTETS, 1>(work, k, outs, nullptr, partial, false);                                                \
     }
 
-/* All of a format: up to 8 rows, up to 32, experts. */
+/* All of a format; and without up to 32 rows: up to 8, experts. */
 #define RING_ENTRIES(X, F)                                                                                             \
+    RING_FEW_ENTRIES(X, F)                                                                                             \
+    RING_ROWS(ring32, X, F, 4)
+
+#define RING_FEW_ENTRIES(X, F)                                                                                         \
     RING_ROWS(ring, X, F, 1)                                                                                           \
-    RING_ROWS(ring32, X, F, 4)                                                                                         \
     RING_KERNEL(1)                                                                                                     \
     ring_expert_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias, int rows, int chosen, \
                     int xwidth, int n, int k)                                                                          \

@@ -22,22 +22,17 @@ enum {
     MAX_SLOTS = 16
 };
 
-/* How a phase's groups are dealt out: groups of a stage, warps that share a stage. */
-template <typename F> struct Deal;
+/* How a phase's groups are dealt out: groups of a stage, about 16 to 27 KB; warps that share a stage. Codes of a byte are told
+ * from those of at most 6 bits by what 16 rows take for each k. */
+template <typename F> struct Deal {
+    static constexpr bool WIDE = F::BYTES / F::SUPER / F::GROUP >= 14;
+    enum { STAGE = (WIDE ? 1024 : 2048) / F::GROUP, TEAM = WIDE ? 4 : 8 };
+};
 template <> struct Deal<FragBf16> {
     enum { STAGE = 16, TEAM = 4 };
 };
 template <> struct Deal<FragF16> {
     enum { STAGE = 16, TEAM = 4 };
-};
-template <> struct Deal<FragFp8> {
-    enum { STAGE = 8, TEAM = 4 };
-};
-template <> struct Deal<FragNvfp4> {
-    enum { STAGE = 32, TEAM = 8 };
-};
-template <> struct Deal<FragMxfp4> {
-    enum { STAGE = 32, TEAM = 8 };
 };
 
 /* x of the rows of a span: shared words [unit of 32 k's][rows][4 lanes][4], in the order of frag_k. */
@@ -169,7 +164,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
     };
     __shared__ uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], sums_full[SUMS], sums_empty[SUMS];
     __shared__ float row_scale[8 * OCTETS], warp_sums[CONSUMERS];
-    enum { STAGE_BYTES = STAGE * F::BYTES };
+    enum { STAGE_BYTES = STAGE / F::SUPER * F::BYTES };
 
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int groups = frag_groups<F>(k), phases = (groups + PER_PHASE - 1) / PER_PHASE;
@@ -206,10 +201,10 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
         bool first_use = true;
         for (int p0 = 0; p0 < phases; p0 += fit)
             for (int j = 0; j < jobs; j++) {
-                const uint8_t *at = work.tile(j) + F::HEAD + (size_t)p0 * PER_PHASE * F::BYTES;
+                const uint8_t *at = work.tile(j) + F::HEAD + frag_bytes<F>(p0 * PER_PHASE);
                 const int end = min(groups, (p0 + fit) * PER_PHASE);
                 for (int g = p0 * PER_PHASE; g < end; g += STAGE) {
-                    const uint32_t bytes = (uint32_t)min(STAGE, end - g) * F::BYTES;
+                    const uint32_t bytes = (uint32_t)frag_bytes<F>(min(STAGE, end - g));
                     if (!first_use)
                         barrier_wait(&empty[ring.slot], ring.parity ^ 1);
                     barrier_expect(&full[ring.slot], bytes);
@@ -290,7 +285,7 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                         const int n = min(STAGE, stop - g);
                         for (int i = member; i < n; i += TEAM) {
                             F a;
-                            a.load(stage + (size_t)i * F::BYTES, lane);
+                            frag_load(a, stage, i, lane);
 #pragma unroll
                             for (int o = 0; o < OCTETS; o++) {
                                 uint4 x[F::QUADS];

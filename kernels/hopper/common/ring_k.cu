@@ -1,0 +1,6 @@
+/* ring_k - the few-row products of linear_ring.cuh with q4_k and q5_k weights. */
+#include "frag_gguf.cuh"
+#include "linear_ring.cuh"
+
+RING_FEW_ENTRIES(q4_k, FragQ4_K)
+RING_FEW_ENTRIES(q5_k, FragQ5_K)
