@@ -94,7 +94,8 @@ static void put_8(const uint8_t codes[32], uint32_t r, uint8_t *frag)
     put_frag(frag, r, q);
 }
 
-/* Narrow codes, a byte each, of n runs of 8: in 16 bits t of *even and *odd, codes 2t and 2t + 1 of run j at bit `width` * j. */
+/* Narrow codes, a byte each, of n runs of 8: 16 bits number t of *even and *odd have codes 2t and 2t + 1 of run j at bit
+ * `width` * j. */
 static inline void gather(const uint8_t *codes, uint32_t n, uint32_t width, uint64_t *even, uint64_t *odd)
 {
     const uint64_t mask = 0x00ff00ff00ff00ffull;

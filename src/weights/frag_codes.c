@@ -97,7 +97,8 @@ static void put_floats(uint8_t *head, uint32_t r, const uint8_t *d, const uint8_
     memcpy(head + 4 * r + 2, dmin, 2);
 }
 
-/* A super-block is a group, decode.c says where its planes are: d[16] or {d, dmin}[16], then for each row its scales, then its minima. */
+/* A super-block is a group: d[16] or {d, dmin}[16], then for each row its scales, then its minima. decode.c says where its
+ * planes are. */
 static void block_256(DType t, const uint8_t *p, uint32_t r, uint8_t *head, uint8_t *codes)
 {
     uint8_t *const after_two = head + 4 * ROWS, *const after_one = head + 2 * ROWS;
