@@ -38,7 +38,8 @@
  *   [alias.]table                pointer to the rope table: f32 [max_len][dims/2][2] = cos, sin (scaled)
  *   step.NAME                    pointer to a step input (StepInput in plan.h):
  *                                tokens positions slots row_seq seq_start block_table out_rows
- *                                state_slots; slots and block_table are those of the KV group of
+ *                                state_slots samples edits picks (the step's own result);
+ *                                slots and block_table are those of the KV group of
  *                                the states that the ops work on, as if there were no other
  *   workspace                    pointer to `workspace` bytes private to this launch
  *   [alias.]PARAM                the op's parameter: int or enum -> i32, float -> f32

@@ -332,6 +332,9 @@ static Status infer(const Expand *x, const CircuitNode *n, const InstanceNode *o
         if (w[1] != NULL)
             TRY(want(x, n, "its bias", w[1]->k, w[0]->n));
         break;
+    case OP_SAMPLE:
+        out[0] = (uint32_t)in[0];
+        break;
     case OP_ACT_QUANT:
     case OP_EXPERT_ACT_QUANT:
         if (int_param(o, "to") == ACT_NARROW || int_param(o, "span") == 0 || int_param(o, "row") == 0)

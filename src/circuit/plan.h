@@ -8,16 +8,17 @@
 #define METRALE_CIRCUIT_PLAN_H
 #include "circuit/families.h"
 #include "circuit/instance.h"
+#include "core/sample.h"
 #include "core/str.h"
 
-/* The step's inputs. Sizes are bounded by the plan's shape. All tables are i32. Groups are the instance's KV groups; a
+/* The step's inputs. Sizes are bounded by the plan's shape. All tables are of 32-bit words. Groups are the instance's KV groups; a
  * kernel sees slots and block_table of its state's group only: [rows] and [seqs][max_blocks].
  *
  * Blocks of a window group in which no row of the step sees a token (kv_group_dead) may have gone to another sequence: their entry is any
  * block of the pool. A kernel may load from there, but what it finds must not reach a result. */
 typedef struct StepInput {
     uint32_t rows, seqs, outs;
-    const int32_t *tokens;      /* [rows] */
+    const int32_t *tokens; /* [rows]; -1 - o: what the last step before this one with outputs picked as its output o */
     const int32_t *positions;   /* [rows] position in the sequence, from 0 */
     const int32_t *slots;       /* [groups][rows] where the row's KV goes: physical block * 16 + offset */
     const int32_t *row_seq;     /* [rows] index of the row's sequence in this step */
@@ -25,7 +26,19 @@ typedef struct StepInput {
     const int32_t *block_table; /* [groups][seqs][max_blocks] physical block of each logical block */
     const int32_t *out_rows;    /* [outs] rows whose logits are wanted, ascending */
     const int32_t *state_slots; /* [seqs] where each sequence's recurrent states are; NULL when the model has none */
+    const SampleRow *samples;   /* [outs] what is wanted of each output's token; NULL: no picks */
+    const SampleEdit *edits;    /* [n_edits] behind samples */
+    uint32_t n_edits;           /* at most step_max_edits() */
 } StepInput;
+
+/* Entries of a step's edits: room for what one output may need at most, and beyond that for what many usually do. */
+static inline uint32_t step_max_edits(uint32_t outs, uint32_t vocab, uint32_t max_len)
+{
+    const uint64_t one = (uint64_t)vocab + (vocab < max_len ? vocab : max_len), all = one * outs;
+    const uint64_t usual = all < (1u << 18) ? all : 1u << 18;
+
+    return (uint32_t)(one > usual ? one : usual);
+}
 
 typedef enum {
     STEP_TOKENS,
@@ -36,6 +49,9 @@ typedef enum {
     STEP_BLOCK_TABLE,
     STEP_OUT_ROWS,
     STEP_STATE_SLOTS,
+    STEP_SAMPLES,
+    STEP_EDITS,
+    STEP_PICKS, /* no input: SamplePick [outs], written by the step and read by the next one's rows */
     STEP_TABLES
 } StepTable;
 const char *step_table_name(StepTable t);

@@ -38,7 +38,8 @@ Status plan_eval(const PlanStep *s, const Expr *e, uint32_t rows, uint32_t outs,
 const char *step_table_name(StepTable t)
 {
     static const char *const names[STEP_TABLES] = {"tokens",    "positions",   "slots",    "row_seq",
-                                                   "seq_start", "block_table", "out_rows", "state_slots"};
+                                                   "seq_start", "block_table", "out_rows", "state_slots",
+                                                   "samples",   "edits",       "picks"};
 
     return names[t];
 }

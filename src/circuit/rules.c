@@ -202,7 +202,7 @@ Status binding_parse(Binding *out, const Rule *r, const char *text, Arena *a, Er
         if (!step_table_find(text + 5, &out->index))
             return err_set(err, ST_FORMAT,
                            "'%s' is no table of a step; they are tokens, positions, slots, row_seq, "
-                           "seq_start, block_table and out_rows",
+                           "seq_start, block_table, out_rows, state_slots, samples, edits and picks",
                            text);
         return ST_OK;
     }

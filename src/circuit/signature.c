@@ -155,7 +155,8 @@ static const OpDef ops[OP_COUNT] = {
                     .weights = {MATRIX("weight")},
                     .n_params = 2,
                     .params = {FLOAT_OR("scale", 1), FLOAT_OR("softcap", 0)},
-                    .on_outputs = true},
+                    .on_outputs = true,
+                    .f32_out = 1},
     [OP_SPLIT] = {.kind = OP_SPLIT,
                   .name = "split",
                   .n_in = 1,
@@ -280,6 +281,8 @@ static const OpDef ops[OP_COUNT] = {
                              .n_params = 4,
                              .params = {ENUM_OR("to", act_formats), INT_OR("span", 0), INT_OR("row", 0),
                                         INT_OR("inverse", 0)}},
+    /* Works on the rows that lm_head made, one for each output. */
+    [OP_SAMPLE] = {.kind = OP_SAMPLE, .name = "sample", .n_in = 1, .n_out = 1, .on_outputs = true, .f32_out = 1},
 };
 
 const OpDef *op_def(OpKind kind)

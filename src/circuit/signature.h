@@ -37,6 +37,7 @@ typedef enum {
     OP_LATENT_WRITE,     /* state[slot(row)] = latent, key's rope part: one vector for all heads */
     OP_MLA_ATTENTION,    /* attention over the latents: keys and values are kv_b's halves of them (DeepSeek-AI 2024) */
     OP_EXPERT_ACT_QUANT, /* act_quant for each of a row's experts, by its scale: in0 x, in1 ids -> [k][row] */
+    OP_SAMPLE,           /* logits after bias and penalties; their token to step.picks           (core/sample.h) */
     OP_COUNT
 } OpKind;
 

@@ -7,6 +7,11 @@
  * A step never delivers before its books are closed: blocks are given back and statistics published first, so that a
  * reader who sees its last event sees the memory free as well.
  *
+ * A step picks its tokens on the device. Where that runs ahead of the host, the next step is launched first, with rows that take
+ * their tokens from there, and only then the picks are collected: one step later than they are made. A sequence that turns out to
+ * have ended has a row too many in the step under way; what that row brings is dropped, and its blocks are free at once, since whoever
+ * gets them writes them in a later step.
+ *
  * No step is ever needed to notice a cancellation or a deadline while the engine sleeps: it sleeps only when it has no
  * request at all. */
 #include "core/thread.h"
@@ -14,6 +19,12 @@
 #include "engine/scheduler.h"
 #include "engine/stream.h"
 #include <stdlib.h>
+
+/* A step between its launch and its commit. */
+typedef struct Flight {
+    Batch batch;
+    float *logits; /* [outs][vocab] */
+} Flight;
 
 struct Engine {
     StepRunner runner;
@@ -23,10 +34,11 @@ struct Engine {
     EngineOptions opt;
 
     Scheduler sched;
-    Batch batch;
+    Flight flights[MODEL_MAX_FLIGHTS];
+    uint32_t n_flights; /* 2 where the device runs ahead, else 1 */
+    uint64_t launched, collected;
     SequenceList outbox; /* sequences with an event to deliver; those that have ended are in no other list */
-    float *logits;       /* [outs][vocab] */
-    void *scratch;       /* of sampling_pick */
+    SamplePick *picks;   /* [outs] */
     EngineStats counts;  /* steps and tokens so far */
     Thread thread;
     bool has_thread, lost; /* lost: on_lost has been told */
@@ -57,13 +69,19 @@ static bool take_arrivals(Engine *e, uint64_t now)
 }
 
 /* Ends a sequence with the event in q->event, which deliver hands out. */
-static void retire(Engine *e, SequenceList *list, Sequence *q)
+static void retire(Engine *e, Sequence *q)
 {
+    SequenceList *list = &e->sched.running; /* or, when it was preempted while its step ran, the other */
     uint32_t at = 0;
 
-    while (list->items[at] != q)
+    while (at < list->n && list->items[at] != q)
         at++;
+    if (at == list->n)
+        for (list = &e->sched.waiting, at = 0; list->items[at] != q;)
+            at++;
     scheduler_remove(&e->sched, list, at);
+    for (uint32_t f = 0; f < e->n_flights; f++)
+        batch_forget(&e->flights[f].batch, q);
     sequence_list_insert(&e->outbox, e->outbox.n, q);
 }
 
@@ -84,47 +102,45 @@ static void reap(Engine *e, SequenceList *list, bool halt, uint64_t now)
         else if (!stream_cancelled(q->stream))
             continue;
         q->event = (TokenEvent){.token = -1, .finish = finish, .at_ns = now};
-        retire(e, list, q);
+        retire(e, q);
     }
 }
 
-/* The next token of a sequence from its row of logits. */
-static void sample(Engine *e, Sequence *q, float *logits, uint64_t now)
+/* The token of a sequence's output: its place, the pick, and, if they were wanted, the logits. */
+static void take_pick(Engine *e, Sequence *q, uint32_t place, const SamplePick *pick, const float *logits, uint64_t now)
 {
-    TokenLogprob own = {0};
-    uint64_t draw = q->n_tokens - q->n_prompt; /* counts on over a preemption */
-    int32_t token;
-
     q->event = (TokenEvent){.token = -1, .n_top = q->n_top, .at_ns = now};
-    if (sampling_pick(&q->sampling, logits, e->runner.vocab, q->tokens, q->n_tokens, draw, e->scratch, &token, q->n_top,
-                      q->event.top, q->want_logprobs ? &own : NULL, &q->why) != ST_OK) {
+    if (sampling_check_pick(pick, e->runner.vocab, &q->why) != ST_OK) {
         q->event = (TokenEvent){.token = -1, .finish = FINISH_ERROR, .at_ns = now};
         log_error(e->log, "a request ends: %s", q->why.msg);
         return;
     }
-    e->counts.prompt_tokens += draw == 0 ? q->n_prompt : 0;
+    e->counts.prompt_tokens += place == q->n_prompt ? q->n_prompt : 0;
     e->counts.generated_tokens++;
-    q->tokens[q->n_tokens++] = token;
-    q->event.token = token;
-    q->event.logprob = own.logprob;
-    q->event.finish = sequence_stops_at(q, token) ? FINISH_STOP : q->n_tokens == q->limit ? FINISH_LENGTH : FINISH_NONE;
+    q->tokens[place] = pick->token;
+    q->event.token = pick->token;
+    if (q->want_logprobs)
+        q->event.logprob = sampling_logprob(pick);
+    if (q->n_top > 0)
+        sampling_top(pick, logits, e->runner.vocab, q->n_top, q->event.top);
+    q->event.finish = sequence_stops_at(q, pick->token) ? FINISH_STOP
+                      : place + 1 == q->limit           ? FINISH_LENGTH
+                                                        : FINISH_NONE;
 }
 
-/* The step ran: its rows are in the KV pool, its outputs become tokens. */
-static void commit(Engine *e)
+/* The step ran: its outputs become tokens. */
+static void commit(Engine *e, const Flight *f)
 {
     const uint64_t now = clock_ns(e->clock);
-    float *logits = e->logits;
+    const Batch *b = &f->batch;
 
-    for (uint32_t i = 0; i < e->batch.seqs; i++) {
-        Sequence *q = e->batch.sequences[i];
-        q->n_kv += q->rows;
-        if (sequence_pending(q) > 0)
+    for (uint32_t o = 0; o < b->outs; o++) {
+        Sequence *q = b->sequences[b->out_seqs[o]];
+        if (q == NULL)
             continue;
-        sample(e, q, logits, now);
-        logits += e->runner.vocab;
+        take_pick(e, q, b->out_places[o], &e->picks[o], f->logits + (size_t)o * e->runner.vocab, now);
         if (q->event.finish != FINISH_NONE)
-            retire(e, &e->sched.running, q);
+            retire(e, q);
         else
             sequence_list_insert(&e->outbox, e->outbox.n, q);
     }
@@ -132,15 +148,17 @@ static void commit(Engine *e)
 }
 
 /* The step failed: what the KV pool holds of its rows is unknown, so its sequences end. */
-static void fail(Engine *e, const Err *why)
+static void fail(Engine *e, const Flight *f, const Err *why)
 {
-    log_error(e->log, "a step of %u rows of %u requests failed, and so did they: %s", e->batch.rows, e->batch.seqs,
+    log_error(e->log, "a step of %u rows of %u requests failed, and so did they: %s", f->batch.rows, f->batch.seqs,
               why->msg);
-    for (uint32_t i = 0; i < e->batch.seqs; i++) {
-        Sequence *q = e->batch.sequences[i];
+    for (uint32_t i = 0; i < f->batch.seqs; i++) {
+        Sequence *q = f->batch.sequences[i];
+        if (q == NULL)
+            continue;
         q->event = (TokenEvent){.token = -1, .finish = FINISH_ERROR, .at_ns = clock_ns(e->clock)};
         q->why = *why;
-        retire(e, &e->sched.running, q);
+        retire(e, q);
     }
     const char *lost = e->runner.lost && !e->lost ? e->runner.lost(e->runner.ctx) : NULL;
     if (lost) {
@@ -172,28 +190,70 @@ static void deliver(Engine *e)
     e->outbox.n = 0;
 }
 
+static Flight *flight_at(Engine *e, uint64_t number)
+{
+    return &e->flights[number % e->n_flights];
+}
+
+/* Waits for the oldest step in flight and hands out what it brought. */
+static Status collect(Engine *e, Err *why)
+{
+    Flight *f = flight_at(e, e->collected);
+    const Status st = e->runner.collect(e->runner.ctx, e->picks, why);
+
+    if (st == ST_OK)
+        commit(e, f);
+    else
+        fail(e, f, why);
+    f->batch.seqs = f->batch.outs = 0;
+    e->collected++;
+    deliver(e);
+    return st;
+}
+
+/* Collects until so many steps are in flight. The first that fails is returned. */
+static Status collect_down_to(Engine *e, uint32_t left, Err *why)
+{
+    Status st = ST_OK, one;
+    Err other;
+
+    while (e->launched - e->collected > left) {
+        one = collect(e, st == ST_OK ? why : &other);
+        st = st == ST_OK ? one : st;
+    }
+    return st;
+}
+
 Status engine_step(Engine *e, bool *worked, Err *err)
 {
     Status st = ST_OK;
-    Err why;
+    Err why, before;
     const uint64_t now = clock_ns(e->clock);
     const bool halt = take_arrivals(e, now);
+    Flight *f = flight_at(e, e->launched);
 
     reap(e, &e->sched.running, halt, now);
     reap(e, &e->sched.waiting, halt, now);
-    *worked = e->outbox.n + e->sched.running.n + e->sched.waiting.n > 0;
+    *worked = e->outbox.n + e->sched.running.n + e->sched.waiting.n > 0 || e->launched > e->collected;
     scheduler_pick(&e->sched);
     deliver(e);
 
-    batch_fill(&e->batch, &e->sched.running);
-    if (e->batch.rows > 0) {
-        const StepInput in = batch_input(&e->batch);
-        st = e->runner.run(e->runner.ctx, &in, e->logits, &why);
-        if (st == ST_OK)
-            commit(e);
-        else
-            fail(e, &why);
-        deliver(e);
+    batch_fill(&f->batch, &e->sched.running);
+    if (f->batch.rows == 0) {
+        st = collect_down_to(e, 0, &why);
+    } else {
+        const StepInput in = batch_input(&f->batch);
+        st = e->runner.launch(e->runner.ctx, &in, f->batch.want_logits ? f->logits : NULL, &why);
+        if (st == ST_OK) {
+            batch_launched(&f->batch);
+            e->launched++;
+            st = collect_down_to(e, e->n_flights - 1, &why);
+        } else {
+            (void)collect_down_to(e, 0, &before); /* what was launched before may be good */
+            fail(e, f, &why);
+            f->batch.seqs = f->batch.outs = 0;
+            deliver(e);
+        }
     }
     return st == ST_OK ? ST_OK : err_set(err, st, "%s", why.msg);
 }
@@ -248,14 +308,19 @@ Status engine_new_with_runner(Engine **out, const StepRunner *runner, Clock *clo
     cond_init(&e->wake);
     TRY(scheduler_init(&e->sched, runner, opt->queue_len, err));
     const uint32_t places = e->sched.running.cap;
-    TRY(batch_init(&e->batch, runner->max_rows, places, runner->max_len, e->sched.kv.n, err));
     TRY(sequence_list_init(&e->inbox, opt->queue_len, err));
     TRY(sequence_list_init(&e->outbox, e->sched.waiting.cap + places, err));
-    e->logits = calloc(places, (size_t)runner->vocab * sizeof *e->logits);
-    e->scratch = calloc(runner->vocab, 8);
-    if (e->logits == NULL || e->scratch == NULL)
-        TRY(err_set(err, ST_NOMEM, "out of memory for the logits of %u sequences over %u tokens", places,
-                    runner->vocab));
+    e->n_flights = runner->ahead ? MODEL_MAX_FLIGHTS : 1;
+    for (uint32_t f = 0; f < e->n_flights; f++) {
+        TRY(batch_init(&e->flights[f].batch, runner, places, e->sched.kv.n, err));
+        e->flights[f].logits = calloc(places, (size_t)runner->vocab * sizeof(float));
+        if (e->flights[f].logits == NULL)
+            TRY(err_set(err, ST_NOMEM, "out of memory for the logits of %u sequences over %u tokens", places,
+                        runner->vocab));
+    }
+    e->picks = calloc(places, sizeof *e->picks);
+    if (e->picks == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for the tokens of %u sequences", places));
     e->stats.kv_blocks_total = kv_pools_total(&e->sched.kv);
     *out = e;
     e = NULL;
@@ -264,9 +329,14 @@ done:
     return st;
 }
 
-static Status run_model(void *ctx, const StepInput *step, float *logits, Err *err)
+static Status launch_model(void *ctx, const StepInput *step, float *logits, Err *err)
 {
-    return model_step(ctx, step, logits, err);
+    return model_launch(ctx, step, logits, err);
+}
+
+static Status collect_model(void *ctx, SamplePick *picks, Err *err)
+{
+    return model_collect(ctx, picks, err);
 }
 
 static const char *lost_model(void *ctx)
@@ -278,7 +348,9 @@ Status engine_new(Engine **out, Model *model, Clock *clock, const EngineOptions 
 {
     const ModelOptions *m = model_options(model);
     const MemoryPlan *mem = model_memory(model);
-    StepRunner runner = {.run = run_model,
+    StepRunner runner = {.launch = launch_model,
+                         .collect = collect_model,
+                         .ahead = model_runs_ahead(model),
                          .lost = lost_model,
                          .ctx = model,
                          .max_rows = m->max_rows,
@@ -327,14 +399,16 @@ void engine_free(Engine *e)
 {
     if (e == NULL)
         return;
-    if (e->scratch != NULL) /* it was complete, so it may have requests */
+    if (e->picks != NULL) /* it was complete, so it may have requests */
         engine_stop(e, 0);
     scheduler_release(&e->sched);
-    batch_release(&e->batch);
+    for (uint32_t f = 0; f < MODEL_MAX_FLIGHTS; f++) {
+        batch_release(&e->flights[f].batch);
+        free(e->flights[f].logits);
+    }
     sequence_list_release(&e->inbox);
     sequence_list_release(&e->outbox);
-    free(e->logits);
-    free(e->scratch);
+    free(e->picks);
     cond_release(&e->wake);
     mutex_release(&e->lock);
     free(e);

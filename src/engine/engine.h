@@ -68,8 +68,8 @@ Status engine_start(Engine *e, Err *err);
  * joins the thread. Without a thread it steps by itself. */
 void engine_stop(Engine *e, uint64_t grace_ns);
 void engine_free(Engine *e); /* stops without grace if need be; NULL is fine */
-/* One turn: schedule, fill the batch, run the plan, sample, commit. *worked is false when there was nothing to do. A step
- * that fails ends its requests with FINISH_ERROR and is returned; the engine can go on. */
+/* One turn: schedule, fill the batch, launch the plan, commit what was picked: by this step, or, where the device runs ahead of
+ * the host, by the one before it. *worked is false when there was nothing to do. A step that fails ends its requests with FINISH_ERROR and is returned; the engine can go on. */
 Status engine_step(Engine *e, bool *worked, Err *err);
 
 /* ST_INVALID: empty prompt, token outside the vocabulary, prompt + 1 over max_len or over what the KV pools hold, bad

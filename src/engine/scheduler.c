@@ -126,14 +126,14 @@ void scheduler_pick(Scheduler *s)
         kv_pools_recycle(&s->kv, &s->running.items[i]->kv, s->running.items[i]->n_kv);
     for (uint32_t i = 0; i < s->running.n; i++) {
         Sequence *q = s->running.items[i];
-        q->rows = make_room(s, i) && sequence_pending(q) == 1;
+        q->rows = !sequence_complete(q) && make_room(s, i) && sequence_pending(q) == 1;
         rows -= q->rows;
     }
     for (uint32_t i = 0; rows > 0; i++) {
         if (i == s->running.n && (i == s->running.cap || s->waiting.n == 0 || !admit(s)))
             break;
         Sequence *q = s->running.items[i];
-        if (q->rows == 0 && !q->starved) {
+        if (q->rows == 0 && !q->starved && !sequence_complete(q)) {
             q->rows = read_prompt(s, q, rows);
             rows -= q->rows;
         }

@@ -90,8 +90,11 @@ Status sequence_new(Sequence **out, Stream **reader, const GenRequest *req, cons
     q->sampling.n_prompt = q->n_prompt;
     for (uint32_t i = 0; i < req->sampling.n_bias; i++)
         q->bias[i] = req->sampling.bias[i];
+    q->sampling.n_bias = sampling_merge_bias(q->bias, req->sampling.n_bias);
     for (uint32_t i = 0; i < q->n_stop_ids; i++)
         q->stop_ids[i] = req->stop_ids[i];
+    if (sampling_penalises(&q->sampling))
+        TRY(seen_init(&q->seen, bounds->vocab, q->limit, err));
 
     /* Each token of the answer, and an end that comes without one. */
     TRY(stream_new(&q->stream, q->limit - q->n_prompt + 1, q->n_top, req->notify, req->notify_ctx, err));
@@ -110,6 +113,7 @@ void sequence_free(Sequence *q)
     for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
         assert(q->kv.group[g].n == 0);
     stream_release(q->stream);
+    seen_release(&q->seen);
     free(q->tokens);
     free(q->bias);
     free(q->stop_ids);
@@ -122,6 +126,16 @@ bool sequence_stops_at(const Sequence *q, int32_t token)
         if (q->stop_ids[i] == token)
             return true;
     return false;
+}
+
+uint32_t sequence_edits(Sequence *q)
+{
+    for (; q->seen.list != NULL && q->n_counted + 1 < q->n_tokens; q->n_counted++) {
+        const bool in_prompt = q->n_counted < q->n_prompt;
+        if (!in_prompt || sampling_penalises_prompt(&q->sampling))
+            seen_add(&q->seen, q->tokens[q->n_counted], in_prompt);
+    }
+    return q->sampling.n_bias + q->seen.n;
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------ */

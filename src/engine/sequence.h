@@ -5,14 +5,17 @@
 #define METRALE_ENGINE_SEQUENCE_H
 #include "engine/kv_pools.h"
 #include "engine/step_runner.h"
+#include "sampling/seen.h"
 
 typedef struct Sequence {
     Stream *stream;
-    int32_t *tokens; /* [limit]: prompt, then answer */
+    int32_t *
+        tokens; /* [limit]: prompt, then answer; the last may still be one that a step in flight picks: -1 - its output */
     uint32_t n_prompt, n_tokens;
     uint32_t limit; /* tokens, prompt and answer, that it will have at most */
-    uint32_t n_kv;  /* leading tokens whose KV has been written; where a window has passed on, it is gone again */
-    uint32_t rows;  /* of the next step */
+    uint32_t
+        n_kv; /* leading tokens whose KV is written by the steps launched; where a window has passed on, it is gone again */
+    uint32_t rows; /* of the next step */
     KvTables kv;
     int32_t state_slot; /* of the running sequence's recurrent states; -1: none */
     bool starved;       /* no host memory for its table: it must end */
@@ -21,6 +24,8 @@ typedef struct Sequence {
 
     SamplingParams sampling;
     LogitBias *bias;
+    SeenTokens seen; /* what penalties apply to, of the first n_counted tokens */
+    uint32_t n_counted;
     int32_t *stop_ids;
     uint32_t n_stop_ids, n_top;
     bool want_logprobs;
@@ -37,7 +42,14 @@ static inline uint32_t sequence_pending(const Sequence *q)
 {
     return q->n_tokens - q->n_kv;
 }
+/* It has all tokens that it may have, though the last one may not be known yet. */
+static inline bool sequence_complete(const Sequence *q)
+{
+    return q->n_tokens == q->limit;
+}
 bool sequence_stops_at(const Sequence *q, int32_t token);
+/* Biases, and with penalties the distinct tokens so far but for the last, which its row brings along: counted now. */
+uint32_t sequence_edits(Sequence *q);
 
 /* An ordered list of fixed capacity. */
 typedef struct SequenceList {

@@ -1,14 +1,16 @@
-/* step_runner.h - what the engine needs of a model: bounds, and one call that runs a step. engine_new makes one of a
+/* step_runner.h - what the engine needs of a model: bounds, and calls that launch a step and collect what it picked. engine_new makes one of a
  * Model; tests give their own and so script the logits.
- * Owns: nothing.   Thread: run is called by the engine thread only. */
+ * Owns: nothing.   Thread: both are called by the engine thread only. */
 #ifndef METRALE_ENGINE_STEP_RUNNER_H
 #define METRALE_ENGINE_STEP_RUNNER_H
 #include "circuit/plan.h"
 #include "engine/engine.h"
 
 typedef struct StepRunner {
-    /* As model_step: writes the KV of the step's rows at their slots and fills logits f32 [outs][vocab] (host). */
-    Status (*run)(void *ctx, const StepInput *step, float *logits, Err *err);
+    /* As model_launch and model_collect. */
+    Status (*launch)(void *ctx, const StepInput *step, float *logits, Err *err);
+    Status (*collect)(void *ctx, SamplePick *picks, Err *err);
+    bool ahead; /* as model_runs_ahead: a step is launched before the one in front of it is collected */
     const char *(*lost)(void *ctx); /* as model_lost; NULL: never */
     void *ctx;
     uint32_t max_rows, max_outs, max_seqs, max_len, kv_blocks; /* as ModelOptions */

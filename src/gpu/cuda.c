@@ -152,6 +152,7 @@ static void cuda_facts(GpuBackend *b, GpuFacts *out)
         .mem_total = total,
         .mem_free = free_bytes,
         .host_memory = false,
+        .runs_ahead = true,
     };
 }
 

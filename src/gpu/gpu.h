@@ -43,6 +43,7 @@ typedef struct GpuFacts {
     uint32_t units;               /* worker threads or SMs */
     uint64_t mem_total, mem_free; /* bytes */
     bool host_memory;             /* device pointers may be read by the host */
+    bool runs_ahead;              /* launches return before they have run */
 } GpuFacts;
 
 /* MHz; 0 where the device does not say. */

@@ -123,7 +123,7 @@ static Status time_block(StepTimes *out, Model *m, const BoundPlan *bp, const Pl
         collect(bp, b, i, g, &first);
         if (g->n == 0)
             continue;
-        TRY(model_launch(m, bp, 0, first, err));
+        TRY(model_queue(m, bp, 0, first, err));
         TRY(time_group(m, g, SPAN_NS, out->rounds, us, err));
         out->launch[out->n++] = (LaunchTime){.block = b,
                                              .step = &b->steps[i],

@@ -20,6 +20,10 @@ uint64_t memory_input_bytes(const StepShape *s, StepTable t)
         n = (uint64_t)s->max_seqs * shape_max_blocks(s);
     else if (t == STEP_OUT_ROWS)
         n = s->max_outs;
+    else if (t == STEP_SAMPLES)
+        n = s->max_outs * (sizeof(SampleRow) / sizeof(int32_t));
+    else if (t == STEP_EDITS || t == STEP_PICKS)
+        n = 0;
     else if (t == STEP_STATE_SLOTS)
         n = s->max_seqs;
     return aligned(n * sizeof(int32_t), 64);
@@ -36,6 +40,12 @@ uint64_t memory_input_places(const StepShape *s, uint32_t groups, uint64_t at[ST
         }
     at[STEP_BLOCK_TABLE] = end;
     return end + memory_input_bytes(s, STEP_BLOCK_TABLE) * groups;
+}
+
+uint64_t memory_exchange_bytes(const StepShape *widest, uint32_t vocab, uint64_t *edits_at)
+{
+    *edits_at = aligned(widest->max_outs * sizeof(SamplePick), 64);
+    return *edits_at + aligned(step_max_edits(widest->max_outs, vocab, widest->max_len) * sizeof(SampleEdit), 64);
 }
 
 uint32_t memory_padding(const Plan *p)
@@ -104,8 +114,11 @@ Status memory_predict(MemoryPlan *out, const Plan *const *plans, size_t n_plans,
     }
     for (uint32_t i = 0; i < in->n_ropes; i++)
         m.tables += memory_rope_bytes(&in->ropes[i], most.max_len);
-    uint64_t places[STEP_TABLES];
-    m.inputs = memory_input_places(&most, m.n_groups, places);
+    uint64_t places[STEP_TABLES], edits_at;
+    int64_t vocab = 0;
+    instance_dim(in, "vocab", &vocab);
+    m.inputs =
+        memory_input_places(&most, m.n_groups, places) + memory_exchange_bytes(&most, (uint32_t)vocab, &edits_at);
     m.total = m.weights + m.kv + m.states + m.activations + m.tables + m.inputs;
     *out = m;
 done:

@@ -31,11 +31,13 @@ uint32_t memory_padding(const Plan *p); /* 1 or 0: how many of each */
 
 /* The pieces, each rounded up to its alignment; model_new lays memory out with the same functions. */
 void memory_groups(const Instance *in, const StepShape *widest, uint32_t kv_blocks, KvGroup out[KV_MAX_GROUPS]);
-/* Of one group, where each has such a table. */
+/* Of one group, where each has such a table; 0 for edits and picks. */
 uint64_t memory_input_bytes(const StepShape *shape, StepTable t);
 /* Where each table of a step of this shape is (of one that each group has: the first group's, the others follow), the block tables
  * last; the end is returned. */
 uint64_t memory_input_places(const StepShape *shape, uint32_t groups, uint64_t at[STEP_TABLES]);
+/* What all plans share beside them, since one step's picks are the next one's tokens: picks, then edits from *edits_at on. */
+uint64_t memory_exchange_bytes(const StepShape *widest, uint32_t vocab, uint64_t *edits_at);
 /* count: blocks of a paged state, slots of a recurrent one; there is a slot for each sequence of the widest step. */
 Status memory_state_bytes(const InstanceState *s, uint32_t part, uint32_t count, uint64_t *bytes, Err *err);
 uint64_t memory_rope_bytes(const RopeSpec *r, uint32_t max_len);

@@ -2,7 +2,9 @@
  *
  * For each plan every launch of every layer is resolved once at start (kernel handle, pointers). What depends on the step's counts
  * (grids, dynamic integers) is filled in when the counts differ from those of the last step that used the plan: in a decode loop that
- * is never. A step is then: copy the tables in, launch the list, copy the logits out.
+ * is never. A step is then: copy the tables in, launch the list, copy the picks out, all of it queued; what waits is collecting.
+ * Two steps may be in flight, so each has its own host memory for tables and picks. The device has one of each, since steps run
+ * one after the other; its picks outlast the step, because the next one's rows may be told to take their tokens from there.
  *
  * Where the device has graphs, each decode rung is bound for its most rows at start and its list is recorded once. A decode
  * step is then one upload, one graph, one download; rows that it lacks are rows of nobody (memory.h), which touch nothing
@@ -15,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SAMPLE_WORDS = sizeof(SampleRow) / sizeof(int32_t) };
 
 /* ---- binding ---------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +56,9 @@ static void bind_args(const Model *m, const BoundPlan *bp, const PlanStep *s, co
             out[i].ptr = (uint8_t *)m->tables.ptr + m->rope_at[a->index];
             break;
         case ARG_STEP:
-            out[i].ptr = (uint8_t *)m->inputs.ptr + input_place(bp, a->index, a->part);
+            out[i].ptr = a->index == STEP_PICKS   ? m->exchange.ptr
+                         : a->index == STEP_EDITS ? (uint8_t *)m->exchange.ptr + m->edits_at
+                                                  : (uint8_t *)m->inputs.ptr + input_place(bp, a->index, a->part);
             break;
         case ARG_I32:
         case ARG_EXPR:
@@ -181,7 +187,7 @@ done:
     return st;
 }
 
-Status model_launch(Model *m, const BoundPlan *bp, uint32_t first, uint32_t end, Err *err)
+Status model_queue(Model *m, const BoundPlan *bp, uint32_t first, uint32_t end, Err *err)
 {
     Status st = ST_OK;
     for (uint32_t i = first; i < end; i++)
@@ -202,7 +208,7 @@ static Status record_plan(Model *m, BoundPlan *bp, Err *err)
         st = gpu_graph_begin(m->gpu, err);
     if (st != ST_OK)
         return st;
-    st = model_launch(m, bp, 0, bp->n_launches, err);
+    st = model_queue(m, bp, 0, bp->n_launches, err);
     ended = gpu_graph_end(m->gpu, &bp->graph, st == ST_OK ? err : &ignored); /* in any case */
     return st == ST_OK ? ended : st;
 }
@@ -253,7 +259,7 @@ static Status allocate(Model *m, Err *err)
     Status st = ST_OK;
     const Instance *in = m->in;
     const KvGroup *groups = m->memory.groups;
-    uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs, sum = 0, places[STEP_TABLES];
+    uint64_t weights = m->load->bytes, kv = 0, arena = 0, tables = 0, inputs, exchange, sum = 0, places[STEP_TABLES];
     const uint32_t pad = memory_padding(m->plans[0].plan);
     void *host = NULL;
 
@@ -288,9 +294,14 @@ static Status allocate(Model *m, Err *err)
     TRY(alloc_counted(m, arena, "activations", &m->arena, &sum, err));
     TRY(alloc_counted(m, tables, "rope tables", &m->tables, &sum, err));
     TRY(alloc_counted(m, inputs, "step inputs", &m->inputs, &sum, err));
-    TRY(gpu_host_alloc(m->gpu, inputs, "step inputs", &host, err));
-    m->host_inputs = host;
-    memset(host, 0, inputs);
+    exchange = memory_exchange_bytes(&m->widest, m->vocab, &m->edits_at);
+    TRY(alloc_counted(m, exchange, "picks and edits", &m->exchange, &sum, err));
+    TRY(gpu_mem_set(m->gpu, m->exchange.ptr, 0, m->edits_at, err)); /* whatever a row asks for, it finds a token */
+    for (int f = 0; f < MODEL_MAX_FLIGHTS; f++) {
+        TRY(gpu_host_alloc(m->gpu, m->inputs.bytes + exchange, "step inputs", &host, err));
+        m->host[f] = host;
+        memset(host, 0, inputs);
+    }
     if (sum != m->memory.total)
         TRY(err_set(
             err, ST_INVALID,
@@ -411,6 +422,8 @@ void model_free(Model *m)
 {
     if (m == NULL)
         return;
+    if (m->launched != m->collected)
+        (void)gpu_sync(m->gpu, NULL); /* what runs still reads and writes host memory */
     for (uint32_t i = 0; i < MODEL_MAX_PLANS; i++) {
         gpu_graph_free(m->gpu, m->plans[i].graph);
         plan_free(m->plans[i].plan);
@@ -423,7 +436,11 @@ void model_free(Model *m)
     gpu_mem_free(m->gpu, &m->arena);
     gpu_mem_free(m->gpu, &m->tables);
     gpu_mem_free(m->gpu, &m->inputs);
-    gpu_host_free(m->gpu, m->host_inputs);
+    gpu_mem_free(m->gpu, &m->exchange);
+    for (int f = 0; f < MODEL_MAX_FLIGHTS; f++) {
+        gpu_event_free(m->gpu, m->flights[f].done);
+        gpu_host_free(m->gpu, m->host[f]);
+    }
     for (int p = 0; p < 4; p++)
         free(m->state_at[p]);
     free(m->rope_at);
@@ -456,6 +473,23 @@ static Status check_blocks(const Model *m, const StepInput *s, uint32_t group, u
     return ST_OK;
 }
 
+static Status check_samples(const Model *m, const StepInput *s, Err *err)
+{
+    const uint32_t most = step_max_edits(m->widest.max_outs, m->vocab, m->widest.max_len);
+
+    if (s->n_edits > most)
+        return bad_step(err, "the number of edits", s->n_edits, (long long)most + 1);
+    for (uint32_t i = 0; i < s->n_edits; i++)
+        if (s->edits[i].token < 0 || s->edits[i].token >= (int32_t)m->vocab)
+            return bad_step(err, "the token of an edit", s->edits[i].token, m->vocab);
+    for (uint32_t o = 0; s->samples && o < s->outs; o++) {
+        uint64_t end = (uint64_t)s->samples[o].first_edit + s->samples[o].n_bias + s->samples[o].n_seen;
+        if (end > s->n_edits)
+            return bad_step(err, "the last edit of an output", (long long)end, (long long)s->n_edits + 1);
+    }
+    return ST_OK;
+}
+
 /* Every index that a kernel will follow is checked here, once. */
 static Status check_step(const Model *m, const StepShape *shape, const StepInput *s, Err *err)
 {
@@ -479,7 +513,7 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
             if (s->positions[r] < 0 || s->positions[r] >= (int32_t)m->opt.max_len ||
                 s->positions[r] != s->positions[from] + (r - from))
                 return bad_step(err, "a position", s->positions[r], m->opt.max_len);
-            if (s->tokens[r] < 0 || s->tokens[r] >= (int32_t)m->vocab)
+            if (s->tokens[r] < -(int64_t)m->widest.max_outs || s->tokens[r] >= (int32_t)m->vocab)
                 return bad_step(err, "a token", s->tokens[r], m->vocab);
         }
         for (uint32_t g = 0; g < m->in->n_kv_groups; g++)
@@ -491,17 +525,23 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
     for (uint32_t o = 0; o < s->outs; o++)
         if (s->out_rows[o] < (o ? s->out_rows[o - 1] + 1 : 0) || s->out_rows[o] >= (int32_t)s->rows)
             return bad_step(err, "an output row", s->out_rows[o], s->rows);
+    TRY(check_samples(m, s, err));
 done:
     return st;
 }
 
+static uint8_t *staging(const Model *m)
+{
+    return m->host[m->launched % MODEL_MAX_FLIGHTS];
+}
+
 static int32_t *host_table(const Model *m, const BoundPlan *bp, StepTable t, uint32_t group)
 {
-    return (int32_t *)(void *)(m->host_inputs + input_place(bp, t, group));
+    return (int32_t *)(void *)(staging(m) + input_place(bp, t, group));
 }
 
 /* Rows of nobody behind the step's own, up to what the graph was recorded for: token 0 at position 0, whose keys, values
- * and states go where no sequence's are. Outputs that nobody asked for are the last row's. */
+ * and states go where no sequence's are. Outputs that nobody asked for are the last row's, and no token is wanted of them. */
 static void pad_inputs(Model *m, const BoundPlan *bp, const StepInput *s)
 {
     const uint32_t max_blocks = shape_max_blocks(&m->widest), n = bp->plan->shape.max_rows;
@@ -520,13 +560,16 @@ static void pad_inputs(Model *m, const BoundPlan *bp, const StepInput *s)
     }
     for (uint32_t o = s->outs; o < n; o++)
         host_table(m, bp, STEP_OUT_ROWS, 0)[o] = (int32_t)n - 1;
+    memset(host_table(m, bp, STEP_SAMPLES, 0) + s->outs * SAMPLE_WORDS, 0, (n - s->outs) * sizeof(SampleRow));
 }
 
-/* All tables in one upload. */
+/* All tables in one upload, but for the edits, which few steps have. */
 static Status upload_inputs(Model *m, const BoundPlan *bp, const StepInput *s, bool pad, Err *err)
 {
+    Status st = ST_OK;
     const size_t blocks = shape_max_blocks(&m->widest);
     const uint32_t groups = m->in->n_kv_groups;
+    uint8_t *edits = staging(m) + m->inputs.bytes + m->edits_at;
     const struct {
         StepTable table;
         const int32_t *from;
@@ -544,10 +587,19 @@ static Status upload_inputs(Model *m, const BoundPlan *bp, const StepInput *s, b
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
         for (uint32_t g = 0; in[i].n > 0 && g < (step_table_grouped(in[i].table) ? groups : 1); g++)
             memcpy(host_table(m, bp, in[i].table, g), in[i].from + g * in[i].n, in[i].n * sizeof(int32_t));
+    if (s->samples && s->outs > 0)
+        memcpy(host_table(m, bp, STEP_SAMPLES, 0), s->samples, s->outs * sizeof *s->samples);
+    else
+        memset(host_table(m, bp, STEP_SAMPLES, 0), 0, s->outs * sizeof *s->samples);
     if (pad)
         pad_inputs(m, bp, s);
-    return gpu_upload(m->gpu, m->inputs.ptr, m->host_inputs,
-                      input_place(bp, STEP_BLOCK_TABLE, groups - 1) + seqs * blocks * sizeof(int32_t), err);
+    TRY(gpu_upload(m->gpu, m->inputs.ptr, staging(m),
+                   input_place(bp, STEP_BLOCK_TABLE, groups - 1) + seqs * blocks * sizeof(int32_t), err));
+    if (s->n_edits > 0)
+        memcpy(edits, s->edits, s->n_edits * sizeof *s->edits);
+    TRY(gpu_upload(m->gpu, (uint8_t *)m->exchange.ptr + m->edits_at, edits, s->n_edits * sizeof *s->edits, err));
+done:
+    return st;
 }
 
 static BoundPlan *choose_plan(Model *m, const StepInput *s)
@@ -572,26 +624,67 @@ done:
     return st;
 }
 
-Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
+static Status queue_step(Model *m, BoundPlan *bp, const StepInput *step, float *logits, Err *err)
 {
     Status st = ST_OK;
-    BoundPlan *bp = choose_plan(m, step);
     const bool graph = bp->graph != NULL && step->outs > 0; /* recorded with the head */
+    Flight *flight = &m->flights[m->launched % MODEL_MAX_FLIGHTS];
 
-    TRY(check_step(m, &bp->plan->shape, step, err));
     if (!graph)
         TRY(bind_counts(m, bp, step->rows, step->outs, step->seqs, err));
     TRY(upload_inputs(m, bp, step, graph, err));
     if (graph)
         TRY(gpu_graph_launch(m->gpu, bp->graph, err));
     else
-        TRY(model_launch(m, bp, 0, step->outs ? bp->n_launches : bp->head_at, err));
+        TRY(model_queue(m, bp, 0, step->outs ? bp->n_launches : bp->head_at, err));
+    flight->outs = step->samples ? step->outs : 0;
+    TRY(gpu_download(m->gpu, staging(m) + m->inputs.bytes, m->exchange.ptr, flight->outs * sizeof(SamplePick), err));
     if (step->outs && logits)
         TRY(gpu_download(m->gpu, logits, (uint8_t *)m->arena.ptr + bp->plan->logits_offset,
                          (size_t)step->outs * m->vocab * sizeof(float), err));
-    TRY(gpu_sync(m->gpu, err));
+    TRY(gpu_event_record(m->gpu, &flight->done, err));
 done:
     return st;
+}
+
+Status model_launch(Model *m, const StepInput *step, float *logits, Err *err)
+{
+    BoundPlan *bp = choose_plan(m, step);
+    Status st;
+
+    if (m->launched - m->collected == MODEL_MAX_FLIGHTS)
+        return err_set(err, ST_INVALID, "step: %d are in flight; collect one first", MODEL_MAX_FLIGHTS);
+    st = check_step(m, &bp->plan->shape, step, err);
+    if (st != ST_OK)
+        return st;
+    st = queue_step(m, bp, step, logits, err);
+    if (st == ST_OK)
+        m->launched++;
+    else
+        (void)gpu_sync(m->gpu, NULL); /* what was queued still uses its host memory */
+    return st;
+}
+
+Status model_collect(Model *m, SamplePick *picks, Err *err)
+{
+    Flight *flight = &m->flights[m->collected % MODEL_MAX_FLIGHTS];
+    Status st;
+
+    if (m->launched == m->collected)
+        return err_set(err, ST_INVALID, "step: none is in flight; launch one first");
+    st = gpu_event_wait(m->gpu, flight->done, err);
+    if (st == ST_OK && flight->outs > 0 && picks)
+        memcpy(picks, m->host[m->collected % MODEL_MAX_FLIGHTS] + m->inputs.bytes, flight->outs * sizeof *picks);
+    gpu_event_free(m->gpu, flight->done);
+    *flight = (Flight){0};
+    m->collected++;
+    return st;
+}
+
+Status model_step(Model *m, const StepInput *step, float *logits, Err *err)
+{
+    Status st = model_launch(m, step, logits, err);
+    return st == ST_OK ? model_collect(m, NULL, err) : st;
 }
 
 /* ---- facts ------------------------------------------------------------------------------------------------------ */
@@ -599,6 +692,14 @@ done:
 const char *model_lost(const Model *m)
 {
     return gpu_lost(m->gpu);
+}
+
+bool model_runs_ahead(const Model *m)
+{
+    GpuFacts facts;
+
+    gpu_facts(m->gpu, &facts);
+    return facts.runs_ahead;
 }
 
 const MemoryPlan *model_memory(const Model *m)

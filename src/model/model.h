@@ -43,11 +43,19 @@ Status model_new(Model **out, const Instance *in, const FamilySet *fs, WeightSto
                  const ModelOptions *opt, const Log *log, Err *err);
 void model_free(Model *m);
 
-/* Runs one step. Tables of KV groups follow each other as MemoryPlan.groups do. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
- * max_seqs and of one sequence only; a row at position 0 starts from zeros whatever its slot holds. logits: host memory f32 [outs][vocab], NULL when outs
- * is 0. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
+/* Queues one step and returns, on a device that works by itself; else it runs it. Tables of KV groups follow each other as MemoryPlan.groups do. KV of the step's rows is written at step->slots, recurrent states are at step->state_slots, each below
+ * max_seqs and of one sequence only; a row at position 0 starts from zeros whatever its slot holds. logits: host memory f32 [outs][vocab], as bias
+ * and penalties leave them, valid when the step is collected; NULL when they are not wanted. All tables are checked against the model's bounds (ST_INVALID). A decode step (every sequence one row) takes
  * the smallest rung that holds it; where graphs are, it runs as one, filled up with rows of nobody. */
+Status model_launch(Model *m, const StepInput *step, float *logits, Err *err);
+/* Waits for the oldest step that was launched; its picks, one for each output, if it had samples. At most MODEL_MAX_FLIGHTS
+ * steps may be launched and not collected: one may wait in the queue while the one before it runs. */
+enum { MODEL_MAX_FLIGHTS = 2 };
+Status model_collect(Model *m, SamplePick *picks, Err *err);
+/* Both, for a step without samples. */
 Status model_step(Model *m, const StepInput *step, float *logits, Err *err);
+/* Does a launch return before the step has run? */
+bool model_runs_ahead(const Model *m);
 
 /* NULL while the device works; when it is lost for good, why. Every later step fails. */
 const char *model_lost(const Model *m);

@@ -23,6 +23,12 @@ typedef struct BoundPlan {
     GpuGraph *graph; /* of a decode rung; NULL: launched one by one */
 } BoundPlan;
 
+/* A step that was launched and not collected. */
+typedef struct Flight {
+    GpuEvent *done;
+    uint32_t outs; /* whose picks come back */
+} Flight;
+
 struct Model {
     const Instance *in;
     GpuBackend *gpu;
@@ -33,7 +39,12 @@ struct Model {
     GpuBuf weights, kv, arena, tables, inputs; /* kv: paged and recurrent states */
     uint64_t *state_at[4];                     /* [part][state]: offset in kv */
     uint64_t *rope_at;                         /* [rope]: offset in tables */
-    uint8_t *host_inputs; /* where a step's tables are put together; pinned where the device has such memory */
+    GpuBuf exchange;                           /* picks, then edits */
+    uint64_t edits_at;
+    /* Of each flight: where its tables are put together, then as exchange; pinned where the device has such memory. */
+    uint8_t *host[MODEL_MAX_FLIGHTS];
+    Flight flights[MODEL_MAX_FLIGHTS];
+    uint64_t launched, collected;
     BoundPlan plans[MODEL_MAX_PLANS]; /* decode rungs, ascending; then extend */
     uint32_t n_plans;
     uint32_t vocab;
@@ -45,5 +56,5 @@ struct Model {
  * the launches. */
 Status model_prepare(Model *m, const StepInput *step, BoundPlan **out, Err *err);
 /* Queues launches [first, end) of a bound plan. */
-Status model_launch(Model *m, const BoundPlan *bp, uint32_t first, uint32_t end, Err *err);
+Status model_queue(Model *m, const BoundPlan *bp, uint32_t first, uint32_t end, Err *err);
 #endif

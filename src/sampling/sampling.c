@@ -1,14 +1,12 @@
-/* sampling.c - the pick, in passes over the vocabulary.
+/* sampling.c - a request's values as the words of op sample, and the op's picks as tokens and log probabilities.
  *
- * Greedy is one pass. A draw weighs exp((logit - max) / temperature) in float and sums in double; top-k and top-p cut by
- * selection (select.h), never by sorting. min-p is relative to the best token, whose weight is 1 by construction, so it
- * is a plain comparison. The draw walks the weights in token order, which makes it independent of how they were cut.
- *
- * Invariant: after bias and penalties every logit is a number below +infinity and at least one is above -infinity;
- * anything else is refused, because it means that the model's numbers are broken. */
+ * A row's log probabilities come from an integer sum of weights (core/sample.h), so that they, too, are the same from any
+ * device. */
 #include "sampling/sampling.h"
-#include "sampling/select.h"
-#include <assert.h>
+#include "sampling/row.h"
+#include "sampling/seen.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
@@ -52,94 +50,40 @@ Status sampling_check(const SamplingParams *p, uint32_t vocab, Err *err)
     return ST_OK;
 }
 
-/* ---- bias, penalties -------------------------------------------------------------------------------------------- */
+/* ---- to the device ----------------------------------------------------------------------------------------------- */
 
-static bool has_penalties(const SamplingParams *p)
+static int by_token(const void *a, const void *b)
 {
-    return p->presence_penalty != 0 || p->frequency_penalty != 0 || p->repetition_penalty != 1;
+    const LogitBias *x = a, *y = b;
+
+    if (x->token != y->token)
+        return x->token < y->token ? -1 : 1;
+    return x->bias < y->bias ? -1 : x->bias > y->bias; /* so that the sum of several does not depend on qsort */
 }
 
-/* counts: zeroed here; one for each token of the vocabulary. */
-static void apply_penalties(const SamplingParams *p, float *logits, uint32_t vocab, const int32_t *history, size_t n,
-                            uint32_t *counts)
+uint32_t sampling_merge_bias(LogitBias *bias, uint32_t n)
 {
-    const uint32_t in_prompt = 1u << 31; /* beside the count of the answer, which a sequence's length bounds */
+    uint32_t kept = 0;
 
-    memset(counts, 0, vocab * sizeof *counts);
-    for (size_t i = 0; i < n; i++) {
-        assert(history[i] >= 0 && (uint32_t)history[i] < vocab);
-        if (i < p->n_prompt)
-            counts[history[i]] |= in_prompt;
-        else
-            counts[history[i]]++;
-    }
-    for (size_t i = 0; i < n; i++) {
-        float *logit = &logits[history[i]];
-        uint32_t c = counts[history[i]];
-        if (c == 0)
-            continue; /* done at an earlier place of the same token */
-        counts[history[i]] = 0;
-        *logit = *logit > 0 ? *logit / p->repetition_penalty : *logit * p->repetition_penalty;
-        c &= ~in_prompt;
-        if (c > 0)
-            *logit -= (float)c * p->frequency_penalty + p->presence_penalty;
-    }
-}
-
-static Status find_best(const float *logits, uint32_t vocab, int32_t *best, Err *err)
-{
-    float max = -INFINITY;
-
-    *best = -1;
-    for (uint32_t i = 0; i < vocab; i++) {
-        if (!(logits[i] < INFINITY))
-            return err_set(err, ST_DEVICE,
-                           "the model gave the logit %g for token %u, which is no usable number; its weights or a "
-                           "kernel are broken",
-                           (double)logits[i], i);
-        if (logits[i] > max) { /* strictly: the lowest token wins a tie */
-            max = logits[i];
-            *best = (int32_t)i;
-        }
-    }
-    if (*best < 0)
-        return err_set(err, ST_DEVICE,
-                       "the model ruled out all %u tokens (every logit is minus infinity); its weights "
-                       "or a kernel are broken",
-                       vocab);
-    return ST_OK;
-}
-
-/* ---- log probabilities ------------------------------------------------------------------------------------------ */
-
-/* log sum exp(logit), by its distance to the greatest logit so that nothing overflows. */
-static double log_total(const float *logits, uint32_t vocab, float max)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < vocab; i++)
-        sum += (double)expf(logits[i] - max);
-    return (double)max + log(sum);
-}
-
-static void fill_top(const float *logits, uint32_t vocab, double total, uint32_t n_top, TokenLogprob *top)
-{
-    uint32_t n = 0; /* filled so far, best first, equal ones by token */
-
-    for (uint32_t i = 0; i < vocab; i++) {
-        if (n == n_top && !(logits[i] > top[n - 1].logprob))
-            continue;
-        uint32_t at = n < n_top ? n++ : n - 1;
-        for (; at > 0 && logits[i] > top[at - 1].logprob; at--)
-            top[at] = top[at - 1];
-        top[at] = (TokenLogprob){(int32_t)i, logits[i]};
-    }
+    if (n > 1)
+        qsort(bias, n, sizeof *bias, by_token);
     for (uint32_t i = 0; i < n; i++)
-        top[i].logprob = (float)((double)top[i].logprob - total);
-    for (uint32_t i = n; i < n_top; i++)
-        top[i] = (TokenLogprob){-1, -INFINITY};
+        if (kept > 0 && bias[kept - 1].token == bias[i].token)
+            bias[kept - 1].bias += bias[i].bias;
+        else
+            bias[kept++] = bias[i];
+    return kept;
 }
 
-/* ---- the draw --------------------------------------------------------------------------------------------------- */
+bool sampling_penalises_prompt(const SamplingParams *p)
+{
+    return p->repetition_penalty != 1;
+}
+
+bool sampling_penalises(const SamplingParams *p)
+{
+    return p->presence_penalty != 0 || p->frequency_penalty != 0 || sampling_penalises_prompt(p);
+}
 
 /* SplitMix64's output function (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, with
  * the constants of Stafford's variant 13). Its state is a counter times an odd constant, so output i needs no other. */
@@ -150,47 +94,121 @@ static uint64_t mix64(uint64_t z)
     return z ^ z >> 31;
 }
 
-/* In [0, 1), 53 bits. The seed is mixed first, so that neighbouring seeds do not give shifted copies. */
-static double uniform(uint64_t seed, uint64_t draw)
+/* The seed is mixed first, so that neighbouring seeds do not give shifted copies. */
+static uint64_t uniform(uint64_t seed, uint64_t draw)
 {
     const uint64_t golden_gamma = 0x9e3779b97f4a7c15u;
-    uint64_t z = mix64(mix64(seed + golden_gamma) + (draw + 1) * golden_gamma);
-    return (double)(z >> 11) * 0x1p-53;
+    return mix64(mix64(seed + golden_gamma) + (draw + 1) * golden_gamma);
 }
 
-static int32_t draw_token(const SamplingParams *p, const float *logits, uint32_t vocab, float max, uint64_t draw,
-                          Candidate *c)
+void sampling_fill(const SamplingParams *p, uint64_t draw, bool total, SampleRow *out)
 {
-    const Tempered t = {max, p->temperature};
-    uint32_t n = vocab;
-    double total = 0, sum = 0;
+    const uint64_t random = uniform(p->seed, draw), share = (uint64_t)((double)p->top_p * 0x1p32);
 
-    for (uint32_t i = 0; i < n; i++)
-        c[i] = (Candidate){logits[i], (int32_t)i};
-    if (p->top_k > 0 && (uint32_t)p->top_k < n)
-        n = select_best(c, n, (uint32_t)p->top_k, (double)INFINITY, NULL, NULL);
-    if (p->top_p < 1) {
-        for (uint32_t i = 0; i < n; i++)
-            total += (double)tempered_weight(&t, c[i].logit);
-        n = select_best(c, n, n, (double)p->top_p * total, &t, NULL);
-        total = 0;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        float w = tempered_weight(&t, c[i].logit);
-        c[i].logit = w >= p->min_p ? w : 0; /* the weight takes the logit's place */
-        total += (double)c[i].logit;
-    }
+    *out = (SampleRow){.wants = SAMPLE_TOKEN | (total ? SAMPLE_TOTAL : 0),
+                       .temperature = p->temperature,
+                       .top_p = share >= UINT64_C(1) << 32 ? 0
+                                : share > 0                ? (uint32_t)share
+                                                           : 1,
+                       .min_p = p->min_p,
+                       .top_k = p->top_k,
+                       .repetition_penalty = p->repetition_penalty,
+                       .frequency_penalty = p->frequency_penalty,
+                       .presence_penalty = p->presence_penalty,
+                       .random_low = (uint32_t)random,
+                       .random_high = (uint32_t)(random >> 32),
+                       .penalties = sampling_penalises(p)};
+}
 
-    const double goal = uniform(p->seed, draw) * total;
-    int32_t token = -1;
-    for (uint32_t i = 0; i < n; i++) {
-        if (c[i].logit > 0)
-            token = c[i].token; /* rounding may put the goal at the total: then the last that can be drawn */
-        sum += (double)c[i].logit;
-        if (sum > goal)
-            break;
+/* ---- from the device --------------------------------------------------------------------------------------------- */
+
+Status sampling_check_pick(const SamplePick *pick, uint32_t vocab, Err *err)
+{
+    if (pick->token == SAMPLE_BROKEN)
+        return err_set(err, ST_DEVICE,
+                       "the model gave the logit %g for token %u, which is no usable number; its weights or a "
+                       "kernel are broken",
+                       (double)pick->gap, pick->total_low);
+    if (pick->token == SAMPLE_RULED_OUT)
+        return err_set(err, ST_DEVICE,
+                       "the model ruled out all %u tokens (every logit is minus infinity); its weights "
+                       "or a kernel are broken",
+                       vocab);
+    if (pick->token < 0 || (uint32_t)pick->token >= vocab)
+        return err_set(err, ST_DEVICE, "the device picked token %d of a vocabulary of %u; a kernel is broken",
+                       pick->token, vocab);
+    return ST_OK;
+}
+
+/* log sum exp(logit), less the largest logit. */
+static double log_total(const SamplePick *pick)
+{
+    const uint64_t total = (uint64_t)pick->total_high << 32 | pick->total_low;
+    return log((double)total / (double)SAMPLE_ONE);
+}
+
+float sampling_logprob(const SamplePick *pick)
+{
+    return (float)((double)pick->gap - log_total(pick));
+}
+
+void sampling_top(const SamplePick *pick, const float *logits, uint32_t vocab, uint32_t n_top, TokenLogprob *top)
+{
+    const double total = log_total(pick);
+    uint32_t n = 0; /* filled so far, best first, equal ones by token */
+
+    for (uint32_t i = 0; i < vocab; i++) {
+        if (n == n_top && !(n > 0 && logits[i] > top[n - 1].logprob))
+            continue;
+        uint32_t at = n < n_top ? n++ : n - 1;
+        for (; at > 0 && logits[i] > top[at - 1].logprob; at--)
+            top[at] = top[at - 1];
+        top[at] = (TokenLogprob){(int32_t)i, logits[i]};
     }
-    return token;
+    for (uint32_t i = n; i-- > 0;)
+        top[i].logprob = (float)((double)(top[i].logprob - top[0].logprob) - total);
+    for (uint32_t i = n; i < n_top; i++)
+        top[i] = (TokenLogprob){-1, -INFINITY};
+}
+
+/* ---- on the host ------------------------------------------------------------------------------------------------- */
+
+/* Merged biases, then the tokens seen before the last one. */
+static Status host_edits(const SamplingParams *p, const int32_t *history, size_t n, uint32_t vocab, SampleRow *r,
+                         SampleEdit **out, Err *err)
+{
+    Status st = ST_OK;
+    SeenTokens seen = {0};
+    LogitBias *bias = calloc(p->n_bias + 1u, sizeof *bias);
+    SampleEdit *edits = NULL;
+
+    if (bias == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for %u biases", p->n_bias));
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        bias[i] = p->bias[i];
+    r->n_bias = sampling_merge_bias(bias, p->n_bias);
+    if (r->penalties) {
+        TRY(seen_init(&seen, vocab, (uint32_t)n, err));
+        for (size_t i = 0; i + 1 < n; i++)
+            if (i >= p->n_prompt || sampling_penalises_prompt(p))
+                seen_add(&seen, history[i], i < p->n_prompt);
+        r->in_prompt = n <= p->n_prompt;
+    }
+    r->n_seen = seen.n;
+    edits = calloc((size_t)r->n_bias + r->n_seen + 1, sizeof *edits);
+    if (edits == NULL)
+        TRY(err_set(err, ST_NOMEM, "out of memory for biases and penalties"));
+    for (uint32_t i = 0; i < r->n_bias; i++) {
+        edits[i].token = bias[i].token;
+        memcpy(&edits[i].value, &bias[i].bias, sizeof edits[i].value);
+    }
+    if (seen.n > 0)
+        memcpy(edits + r->n_bias, seen.list, seen.n * sizeof *edits);
+    *out = edits;
+done:
+    seen_release(&seen);
+    free(bias);
+    return st;
 }
 
 Status sampling_pick(const SamplingParams *p, float *logits, uint32_t vocab, const int32_t *history, size_t n_history,
@@ -198,26 +216,20 @@ Status sampling_pick(const SamplingParams *p, float *logits, uint32_t vocab, con
                      TokenLogprob *chosen, Err *err)
 {
     Status st = ST_OK;
-    int32_t best;
+    SampleRow row;
+    SampleEdit *edits = NULL;
+    SamplePick pick;
 
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        logits[p->bias[i].token] += p->bias[i].bias;
-    if (has_penalties(p))
-        apply_penalties(p, logits, vocab, history, n_history, scratch);
-    TRY(find_best(logits, vocab, &best, err));
-
-    if (p->temperature == 0 || p->top_k == 1)
-        *token = best;
-    else
-        *token = draw_token(p, logits, vocab, logits[best], draw, scratch);
-
-    if (n_top > 0 || chosen) {
-        double total = log_total(logits, vocab, logits[best]);
-        if (n_top > 0)
-            fill_top(logits, vocab, total, n_top, top);
-        if (chosen)
-            *chosen = (TokenLogprob){*token, (float)((double)logits[*token] - total)};
-    }
+    sampling_fill(p, draw, n_top > 0 || chosen != NULL, &row);
+    TRY(host_edits(p, history, n_history, vocab, &row, &edits, err));
+    sampling_row(&row, edits, n_history > 0 ? history[n_history - 1] : 0, logits, vocab, scratch, &pick);
+    TRY(sampling_check_pick(&pick, vocab, err));
+    *token = pick.token;
+    if (n_top > 0)
+        sampling_top(&pick, logits, vocab, n_top, top);
+    if (chosen)
+        *chosen = (TokenLogprob){*token, sampling_logprob(&pick)};
 done:
+    free(edits);
     return st;
 }

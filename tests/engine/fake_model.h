@@ -6,6 +6,7 @@
 #ifndef METRALE_TESTS_ENGINE_FAKE_MODEL_H
 #define METRALE_TESTS_ENGINE_FAKE_MODEL_H
 #include "engine/step_runner.h"
+#include "support/host_device.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +18,11 @@
 
 enum { FAKE_VOCAB = 61, FAKE_SLOTS = 64 };
 
+static bool fake_ahead; /* of the fake models made from now on: the engine runs a step ahead of what it knows */
+
 typedef struct FakeModel {
     StepRunner runner;
+    HostDevice device;
     uint64_t *kv[KV_MAX_GROUPS]; /* [slots]: position + 1 and token, 0 before the first write */
     const int32_t *script;       /* not NULL: the token after position p is script[p] */
     ClockFake *clock;            /* not NULL: each step takes step_ns on it */
@@ -173,14 +177,13 @@ static inline Status fake_run(void *ctx, const StepInput *s, float *logits, Err 
 static inline void fake_init_groups(FakeModel *f, uint32_t max_rows, uint32_t max_seqs, uint32_t max_len,
                                     const KvGroup *groups, uint32_t n_groups)
 {
-    *f = (FakeModel){.runner = {.run = fake_run,
-                                .max_rows = max_rows,
+    *f = (FakeModel){.runner = {.max_rows = max_rows,
                                 .max_outs = max_rows < max_seqs ? max_rows : max_seqs,
                                 .max_seqs = max_seqs,
                                 .max_len = max_len,
                                 .n_groups = n_groups,
                                 .vocab = FAKE_VOCAB}};
-    f->runner.ctx = f;
+    host_device_init(&f->device, &f->runner, fake_ahead, fake_run, f);
     for (uint32_t g = 0; g < n_groups; g++) {
         f->runner.groups[g] = groups[g];
         f->kv[g] = calloc(groups[g].blocks * 16u, sizeof(uint64_t));
@@ -212,6 +215,7 @@ static inline void fake_release(FakeModel *f)
     assert_string_equal(f->fault, "");
     for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
         free(f->kv[g]);
+    host_device_release(&f->device);
 }
 
 /* What a request is answered alone: tokens into out, room for max_len of them. Returns their number. */

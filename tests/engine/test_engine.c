@@ -708,7 +708,7 @@ static void failed_step__ends_its_requests_and_no_others(void **state)
 
 static const char *fell_off(void *ctx)
 {
-    const FakeModel *f = ctx;
+    const FakeModel *f = ((HostDevice *)ctx)->ctx;
     return f->fail_at && f->steps >= f->fail_at ? "it fell off" : NULL;
 }
 

@@ -20,7 +20,7 @@ typedef struct Planned { /* one request of a schedule */
     int32_t tokens[MAX_LEN + 1]; /* prompt, then the answer it gets alone */
     int32_t stop;
     LogitBias bias;
-    float *logits;              /* [n_answer][vocab]: before each token of the answer */
+    float *logits;              /* [n_answer][vocab]: before each token of the answer, biased and penalised */
     TokenEvent answer[MAX_LEN]; /* at_ns 0 */
     uint32_t n_answer, n_got, arrives_at, leaves_after;
     Leaving leaving;
@@ -41,8 +41,12 @@ typedef struct Schedule {
     Model *model;
     StepRunner runner;
     Planned plans[REQUESTS];
-    int32_t *held[KV_MAX_GROUPS]; /* [slots]: token in each KV slot */
-    Planned *owner[16];           /* of each state slot, since its sequence was at position 0 */
+    int32_t *held[KV_MAX_GROUPS];           /* [slots]: token in each KV slot */
+    Planned *owner[16];                     /* of each state slot, since its sequence was at position 0 */
+    float *logits;                          /* of a step */
+    SamplePick picks[MODEL_MAX_FLIGHTS][8]; /* of steps that were launched; CPU classes have run them then */
+    uint32_t outs[MODEL_MAX_FLIGHTS];
+    uint64_t launched, collected, with_outputs; /* the last step with outputs, counted from 1 */
     Counts counts;
     char fault[256];
 } Schedule;
@@ -137,6 +141,7 @@ static void answer_alone(Schedule *s, Planned *p, Solo *solo, uint32_t limit)
         if (sampling_pick(&sp, scratch, vocab, p->tokens, n, p->n_answer, sort, &out->token, out->n_top, out->top,
                           p->req.want_logprobs ? &own : NULL, &e) != ST_OK)
             FAIL(s, "%s", e.msg);
+        memcpy(p->logits + (size_t)p->n_answer * vocab, scratch, row);
         out->logprob = own.logprob;
         p->tokens[n++] = out->token;
         p->n_answer++;
@@ -201,7 +206,9 @@ static void watch(Schedule *s, const StepInput *in, const float *logits)
             continue;
         }
         const uint32_t at = p->reached - p->req.n_prompt;
-        if (p->reached < p->req.n_prompt || at >= p->n_answer)
+        if (at == p->n_answer && s->runner.ahead) /* the row behind a last token that was not known to be the last */
+            ;
+        else if (p->reached < p->req.n_prompt || at >= p->n_answer)
             snprintf(s->fault, sizeof s->fault, "request %d has an output behind its token %u", p->tokens[0],
                      p->reached);
         else if (memcmp(logits + (size_t)out * vocab, p->logits + (size_t)at * vocab, vocab * sizeof(float)) != 0)
@@ -214,18 +221,50 @@ static void watch(Schedule *s, const StepInput *in, const float *logits)
     s->counts.mixed += most > 1 && least == 1;
 }
 
-static Status run_watched(void *ctx, const StepInput *in, float *logits, Err *err)
+/* As the step will find its tokens. */
+static StepInput known(Schedule *s, const StepInput *in, int32_t *tokens)
+{
+    StepInput out = *in;
+
+    for (uint32_t r = 0; r < in->rows; r++)
+        tokens[r] = in->tokens[r] >= 0 ? in->tokens[r]
+                                       : s->picks[(s->with_outputs - 1) % MODEL_MAX_FLIGHTS][-1 - in->tokens[r]].token;
+    out.tokens = tokens;
+    return out;
+}
+
+static Status launch_watched(void *ctx, const StepInput *in, float *logits, Err *err)
 {
     Schedule *s = ctx;
-    Status st = model_step(s->model, in, logits, err);
+    const size_t at = s->launched % MODEL_MAX_FLIGHTS;
+    int32_t tokens[MAX_LEN];
+    const StepInput asked = known(s, in, tokens);
+    Status st = model_launch(s->model, in, s->logits, err);
 
+    s->outs[at] = in->outs;
+    if (st == ST_OK)
+        st = model_collect(s->model, s->picks[at], err);
     if (st != ST_OK)
         return st;
+    s->launched++;
+    s->with_outputs = in->outs > 0 ? s->launched : s->with_outputs;
+    if (logits)
+        memcpy(logits, s->logits, (size_t)in->outs * s->runner.vocab * sizeof *logits);
     for (uint32_t g = 0; g < s->runner.n_groups; g++)
         for (uint32_t r = 0; r < in->rows; r++)
-            s->held[g][in->slots[(size_t)g * in->rows + r]] = in->tokens[r];
-    watch(s, in, logits);
+            s->held[g][in->slots[(size_t)g * in->rows + r]] = tokens[r];
+    watch(s, &asked, s->logits);
     return s->fault[0] ? err_set(err, ST_INVALID, "%s", s->fault) : ST_OK;
+}
+
+static Status collect_watched(void *ctx, SamplePick *picks, Err *err)
+{
+    Schedule *s = ctx;
+    const size_t at = s->collected++ % MODEL_MAX_FLIGHTS;
+
+    (void)err;
+    memcpy(picks, s->picks[at], s->outs[at] * sizeof *picks);
+    return ST_OK;
 }
 
 /* ---- schedules ---------------------------------------------------------------------------------------------------- */
@@ -333,7 +372,9 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
         FAIL(s, "%s", e.msg);
     OpenModel alone = open_model(path, hw, kv, &roomy, gpu[0]), m = open_model(path, hw, kv, &o, gpu[1]);
     s->model = m.model;
-    s->runner = (StepRunner){.run = run_watched,
+    s->runner = (StepRunner){.launch = launch_watched,
+                             .collect = collect_watched,
+                             .ahead = seed % 2 == 1,
                              .ctx = s,
                              .max_rows = o.max_rows,
                              .max_outs = o.max_outs,
@@ -347,6 +388,8 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
         s->held[g] = calloc(s->runner.groups[g].blocks * 16u, sizeof(int32_t));
         assert_non_null(s->held[g]);
     }
+    s->logits = calloc(o.max_outs, (size_t)s->runner.vocab * sizeof(float));
+    assert_non_null(s->logits);
     const uint32_t limit = model_max_tokens(m.model);
     if (solo_new(&solo, alone.model, &e) != ST_OK)
         FAIL(s, "%s", e.msg);
@@ -365,6 +408,7 @@ static void run_schedule(const char *path, const char *hw, uint32_t seed, Counts
         free(s->plans[i].logits);
     for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
         free(s->held[g]);
+    free(s->logits);
     solo_free(solo);
     close_model(&m);
     close_model(&alone);

@@ -17,7 +17,7 @@ typedef struct Poisoner {
     uint64_t poisoned;
 } Poisoner;
 
-static Status poisoner_run(void *ctx, const StepInput *s, float *logits, Err *err)
+static Status poisoner_launch(void *ctx, const StepInput *s, float *logits, Err *err)
 {
     Poisoner *p = ctx;
     const uint32_t stride = kv_group_blocks(p->runner.max_len);
@@ -45,7 +45,14 @@ static Status poisoner_run(void *ctx, const StepInput *s, float *logits, Err *er
             }
         }
     }
-    return model_step(p->m.model, s, logits, err);
+    return model_launch(p->m.model, s, logits, err);
+}
+
+static Status poisoner_collect(void *ctx, SamplePick *picks, Err *err)
+{
+    Poisoner *p = ctx;
+
+    return model_collect(p->m.model, picks, err);
 }
 
 static void poisoner_open(Poisoner *p, const char *path, const char *hw, uint32_t window, const ModelOptions *mo)
@@ -54,7 +61,8 @@ static void poisoner_open(Poisoner *p, const char *path, const char *hw, uint32_
 
     *p = (Poisoner){.m = open_poisoned(path, hw, DT_BF16, window, mo)};
     mem = model_memory(p->m.model);
-    p->runner = (StepRunner){.run = poisoner_run,
+    p->runner = (StepRunner){.launch = poisoner_launch,
+                             .collect = poisoner_collect,
                              .ctx = p,
                              .max_rows = mo->max_rows,
                              .max_outs = mo->max_outs,

@@ -10,6 +10,7 @@
 #include "engine/step_runner.h"
 #include "mock_channel.h"
 #include "server/openai.h"
+#include "support/host_device.h"
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ typedef struct Fixture {
     ChatTemplate *chat;
     Engine *engine;
     StepRunner runner;
+    HostDevice device;
     int32_t *kv;
     Script script[256];
     atomic_bool hold;    /* steps wait */
@@ -150,14 +152,13 @@ static inline void fixture_init(Fixture *f, const FixtureOptions *options)
 
     memset(f, 0, sizeof *f);
     f->tokenizer = fixture_tokenizer(o);
-    f->runner = (StepRunner){.run = fixture_step,
-                             .ctx = f,
-                             .max_rows = 32,
+    f->runner = (StepRunner){.max_rows = 32,
                              .max_outs = FIX_SEQS,
                              .max_seqs = FIX_SEQS,
                              .max_len = o->max_len ? o->max_len : FIX_MAX_LEN,
                              .kv_blocks = o->kv_blocks ? o->kv_blocks : FIX_KV_BLOCKS,
                              .vocab = (uint32_t)tokenizer_vocab_size(f->tokenizer)};
+    host_device_init(&f->device, &f->runner, false, fixture_step, f);
     f->kv = calloc(f->runner.kv_blocks * 16u, sizeof *f->kv);
     assert_non_null(f->kv);
     if (engine_new_with_runner(&f->engine, &f->runner, clock_system(),
@@ -192,6 +193,7 @@ static inline void fixture_stop(Fixture *f)
     chat_template_free(f->chat);
     tokenizer_free(f->tokenizer);
     free(f->kv);
+    host_device_release(&f->device);
 }
 
 /* Script of prompts that end in "x>": the bytes of text, and then what else is added. */

@@ -1,11 +1,12 @@
 /* embed: y[r] = scale * (row tokens[r] of the table), from the layout that a head tied to the table reads (weights/layout.h).
  *   y       [rows][hidden]  bf16 row-major
- *   tokens  [rows] i32
+ *   tokens  [rows] i32, picks: token.cuh
  *   w       bf16, f16: frag - tiles of 16 rows, units of 16 k's, 512 bytes each, an even number of them: lane 4g + t has 16 bytes, whose words are
  *           k 2t, 2t + 1 of rows g, g + 8, then k 8 + 2t, 9 + 2t of the same rows
  *   grid    (rows, ceil(hidden, 8 * THREADS))  block (THREADS): 8 elements a thread
  *   bytes   rows*hidden*(element + 2), twice the element in frag, whose sectors hold two rows */
 #include "load.cuh"
+#include "token.cuh"
 #include <cuda_fp16.h>
 
 template <class T> __device__ __forceinline__ float2 widen(unsigned word);
@@ -19,12 +20,13 @@ template <> __device__ __forceinline__ float2 widen<__half>(unsigned word)
 }
 
 template <class T>
-__device__ __forceinline__ void embed(bf16 *y, const int *tokens, const unsigned *w, int rows, int hidden, float scale)
+__device__ __forceinline__ void embed(bf16 *y, int *tokens, const unsigned *w, int rows, int hidden, float scale,
+                                      const int4 *picks)
 {
     const int c = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * VEC;
     if ((int)blockIdx.x >= rows || c >= hidden)
         return;
-    const int token = tokens[blockIdx.x], row = token % 16, units = (hidden + 31) / 32 * 2;
+    const int token = token_of(tokens, picks, (int)blockIdx.x), row = token % 16, units = (hidden + 31) / 32 * 2;
     const unsigned *unit = w + ((size_t)(token / 16) * (size_t)units + (size_t)(c / 16)) * 128;
     float v[VEC];
 
@@ -38,14 +40,14 @@ __device__ __forceinline__ void embed(bf16 *y, const int *tokens, const unsigned
     store_row(y + (size_t)blockIdx.x * (size_t)hidden + c, v, hidden - c, hidden % VEC == 0);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    embed_bf16(bf16 *y, const int *tokens, const unsigned *__restrict__ w, int rows, int hidden, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) embed_bf16(bf16 *y, int *tokens, const unsigned *__restrict__ w,
+                                                                 int rows, int hidden, float scale, const int4 *picks)
 {
-    embed<bf16>(y, tokens, w, rows, hidden, scale);
+    embed<bf16>(y, tokens, w, rows, hidden, scale, picks);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    embed_f16(bf16 *y, const int *tokens, const unsigned *__restrict__ w, int rows, int hidden, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) embed_f16(bf16 *y, int *tokens, const unsigned *__restrict__ w,
+                                                                int rows, int hidden, float scale, const int4 *picks)
 {
-    embed<__half>(y, tokens, w, rows, hidden, scale);
+    embed<__half>(y, tokens, w, rows, hidden, scale, picks);
 }

@@ -1,17 +1,19 @@
 /* embed_frag: y[r] = scale * (row tokens[r] of the table), of formats whose groups frag.cuh takes apart, from the layout that a
  * head tied to the table reads.
- *   y       [rows][hidden] bf16    tokens [rows] i32    w  frag, tiles of 16 rows (src/weights/layout.h)
+ *   y       [rows][hidden] bf16    tokens [rows] i32 (token.cuh)    w  frag, tiles of 16 rows (src/weights/layout.h)
  *   grid    (rows, any)   block (THREADS): four threads a group, which stand for the lanes that have the row
  *   bytes   rows * hidden * 2, and of w the row's sectors, which hold row + 8 or row - 8 too
  * Whole warps stay in the loop: lanes may ask each other what a code stands for. */
 #include "frag_gguf.cuh"
+#include "token.cuh"
 
 template <typename F>
-__device__ __forceinline__ void embed(bf16 *y, const int *tokens, const uint8_t *w, int rows, int hidden, float scale)
+__device__ __forceinline__ void embed(bf16 *y, int *tokens, const uint8_t *w, int rows, int hidden, float scale,
+                                      const int4 *picks)
 {
     if ((int)blockIdx.x >= rows)
         return;
-    const int token = tokens[blockIdx.x], row = token % 16, lane = (int)threadIdx.x % 32;
+    const int token = token_of(tokens, picks, (int)blockIdx.x), row = token % 16, lane = (int)threadIdx.x % 32;
     const int units = 4 * frag_groups<F>(hidden);
     const uint8_t *tile = w + (size_t)(token / 16) * frag_tile_bytes<F>(hidden);
 
@@ -35,10 +37,10 @@ __device__ __forceinline__ void embed(bf16 *y, const int *tokens, const uint8_t 
 }
 
 #define EMBED(X, F)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        embed_##X(bf16 *y, const int *tokens, const uint8_t *__restrict__ w, int rows, int hidden, float scale)        \
+    extern "C" __global__ void __launch_bounds__(THREADS) embed_##X(                                                   \
+        bf16 *y, int *tokens, const uint8_t *__restrict__ w, int rows, int hidden, float scale, const int4 *picks)     \
     {                                                                                                                  \
-        embed<F>(y, tokens, w, rows, hidden, scale);                                                                   \
+        embed<F>(y, tokens, w, rows, hidden, scale, picks);                                                            \
     }
 
 EMBED(f32, FragF32)
