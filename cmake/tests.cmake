@@ -47,7 +47,7 @@ foreach(source ${test_sources})
     endif()
     if(room STREQUAL "kernels")
         # The points are compared with the reference functions, which live above the kernels.
-        target_link_libraries(${target} PRIVATE metrale_model)
+        target_link_libraries(${target} PRIVATE metrale_model metrale_sampling)
     endif()
 
     add_test(NAME ${room}/${x} COMMAND ${target})

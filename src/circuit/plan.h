@@ -18,7 +18,7 @@
  * block of the pool. A kernel may load from there, but what it finds must not reach a result. */
 typedef struct StepInput {
     uint32_t rows, seqs, outs;
-    const int32_t *tokens; /* [rows]; -1 - o: what the last step before this one with outputs picked as its output o */
+    const int32_t *tokens; /* [rows]; -1 - o: what the last step before this one with samples picked for its output o */
     const int32_t *positions;   /* [rows] position in the sequence, from 0 */
     const int32_t *slots;       /* [groups][rows] where the row's KV goes: physical block * 16 + offset */
     const int32_t *row_seq;     /* [rows] index of the row's sequence in this step */

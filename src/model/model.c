@@ -513,7 +513,7 @@ static Status check_step(const Model *m, const StepShape *shape, const StepInput
             if (s->positions[r] < 0 || s->positions[r] >= (int32_t)m->opt.max_len ||
                 s->positions[r] != s->positions[from] + (r - from))
                 return bad_step(err, "a position", s->positions[r], m->opt.max_len);
-            if (s->tokens[r] < -(int64_t)m->widest.max_outs || s->tokens[r] >= (int32_t)m->vocab)
+            if (s->tokens[r] < -(int64_t)m->n_picks || s->tokens[r] >= (int32_t)m->vocab)
                 return bad_step(err, "a token", s->tokens[r], m->vocab);
         }
         for (uint32_t g = 0; g < m->in->n_kv_groups; g++)
@@ -658,11 +658,14 @@ Status model_launch(Model *m, const StepInput *step, float *logits, Err *err)
     if (st != ST_OK)
         return st;
     st = queue_step(m, bp, step, logits, err);
-    if (st == ST_OK)
-        m->launched++;
-    else
+    if (st != ST_OK) {
         (void)gpu_sync(m->gpu, NULL); /* what was queued still uses its host memory */
-    return st;
+        return st;
+    }
+    m->launched++;
+    if (step->samples && step->outs > 0)
+        m->n_picks = step->outs;
+    return ST_OK;
 }
 
 Status model_collect(Model *m, SamplePick *picks, Err *err)

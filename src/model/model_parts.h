@@ -45,6 +45,7 @@ struct Model {
     uint8_t *host[MODEL_MAX_FLIGHTS];
     Flight flights[MODEL_MAX_FLIGHTS];
     uint64_t launched, collected;
+    uint32_t n_picks;                 /* of the last step that picked: what a row's token may be taken from */
     BoundPlan plans[MODEL_MAX_PLANS]; /* decode rungs, ascending; then extend */
     uint32_t n_plans;
     uint32_t vocab;

@@ -76,7 +76,7 @@ static void instance__every_architecture_has_its_dims_and_nodes(void **state)
         assert_int_equal(in->n_blocks, 1);
         assert_nodes(&in->blocks[0], w->nodes);
         assert_nodes(&in->stem, "embed");
-        assert_nodes(&in->head, "final_norm lm_head");
+        assert_nodes(&in->head, "final_norm lm_head sample");
         check_slots(&in->blocks[0], w->slots);
         assert_int_equal(in->n_ropes, 1);
         assert_int_equal(in->ropes[0].dims, w->head_dim);

@@ -58,6 +58,8 @@ enum { POINT_SHAPES = sizeof point_shapes / sizeof *point_shapes, CASE_MAX_WEIGH
 
 typedef struct PointCase {
     const PointShape *shape;
+    PointShape own;  /* shape, where the rule wants another one than was asked for */
+    uint32_t number; /* of the shape that was asked for */
     const FamilySet *fs;
     const Rule *rule;
     Arena *arena;
@@ -81,7 +83,13 @@ typedef struct PointCase {
     uint8_t *laid[CASE_MAX_WEIGHTS];
     size_t laid_bytes[CASE_MAX_WEIGHTS], rope_bytes;
     float *rope_rows;
+    int32_t *asked; /* [rows]: tokens as the step has them, some still to be taken from picks */
     int32_t *tokens, *positions, *slots, *row_seq, *seq_start, *table, *out_rows, *state_slots;
+    SampleRow *samples;        /* [outs] */
+    SampleEdit *edits;         /* [n_edits] */
+    SamplePick *picks;         /* [outs]: of the step before */
+    SamplePick *expected_pick; /* [outs]: as the reference leaves them */
+    uint32_t n_edits;
     double *kv[2]; /* [seq][tokens][row of the part], rounded to the pool's format; of a recurrent state [seq][row] */
     uint8_t *pool[2], *expected_pool[2];
     size_t pool_bytes;
@@ -215,6 +223,9 @@ static void case_widths(PointCase *c)
         case OP_TOP_K:
             parent[group_of(parent, out[1])] = group_of(parent, out[0]);
             break;
+        case OP_SAMPLE:
+            parent[group_of(parent, out[0])] = group_of(parent, in[0]);
+            break;
         default:
             break;
         }
@@ -242,6 +253,9 @@ static void case_widths(PointCase *c)
         case OP_LM_HEAD:
         case OP_ACT_QUANT:
             even[in] = true;
+            break;
+        case OP_SAMPLE: /* a vocabulary: once of a real size */
+            width[in] = s->k * (s->rows == 1 ? 97 : 11) + s->n;
             break;
         case OP_SPLIT:
             width[in] = s->n_heads * (s->n + 8);
@@ -446,7 +460,7 @@ static void case_formats(PointCase *c)
         if (f == DT_NONE && maker >= 0 && c->nodes[maker].op->kind == OP_ACT_QUANT)
             f = DT_I8_32; /* an inner value that the family does not list */
         if (f == DT_NONE)
-            f = maker >= 0 && c->nodes[maker].op->kind == OP_LM_HEAD ? DT_F32 : c->fs->facts.activation;
+            f = maker >= 0 && (c->nodes[maker].op->f32_out & 1) ? DT_F32 : c->fs->facts.activation;
         for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
             const InstanceNode *n = &c->nodes[i];
             if (n->op->kind == OP_EMBED && n->in[0] == v)
@@ -546,12 +560,26 @@ static bool case_tokens(const PointCase *c, uint32_t v)
     return false;
 }
 
+/* Rows of logits: flat, peaked, of many equal ones, some ruled out. */
+static void case_logits(uint32_t r, float *row, uint32_t width)
+{
+    for (uint32_t e = 0; e < width; e++) {
+        row[e] *= r % 4 == 1 ? 12.0f : r % 4 == 2 ? 1.0f : 5.0f;
+        if (r % 4 == 2)
+            row[e] = floorf(4 * row[e]) / 4;
+        if (r % 4 == 3 && e % 5 != 0)
+            row[e] = -INFINITY;
+    }
+}
+
 /* Keys and gates of a recurrence as what makes them leaves them: a state that grows from row to row would turn every
  * rounding into a large one. */
-static void case_tame(const PointCase *c, uint32_t v, float *row, uint32_t width)
+static void case_tame(const PointCase *c, uint32_t v, uint32_t r, float *row, uint32_t width)
 {
     for (uint32_t i = 0; i < c->rule->n_nodes; i++) {
         const InstanceNode *n = &c->nodes[i];
+        if (n->op->kind == OP_SAMPLE)
+            case_logits(r, row, width);
         for (uint32_t e = 0; n->op->kind == OP_GDN_RECURRENCE && e < width; e++) {
             if (n->in[1] == v)
                 row[e] /= sqrtf(2 * (float)c->shape->head_dim);
@@ -575,7 +603,7 @@ static void case_inputs(PointCase *c)
                 row[i] = c->formats[v] == DT_I32  ? (float)((r % 5 * 3 + i) % case_experts(c))
                          : (r + i / 32) % 13 == 5 ? 0.0f
                                                   : (float)(case_random() * (i % 9 == 4 ? 3 : 1));
-            case_tame(c, v, row, width);
+            case_tame(c, v, r, row, width);
             case_encode(c->formats[v], row, width, c->input[v] + r * case_row_bytes(c, v),
                         c->value[v] + (size_t)r * width);
         }
@@ -717,6 +745,7 @@ static void case_step(PointCase *c)
     uint32_t len = 0;
 
     c->tokens = case_alloc(c, s->rows, 4);
+    c->asked = case_alloc(c, s->rows, 4);
     c->positions = case_alloc(c, s->rows, 4);
     c->slots = case_alloc(c, s->rows, 4);
     c->row_seq = case_alloc(c, s->rows, 4);
@@ -750,6 +779,65 @@ static void case_step(PointCase *c)
     for (uint32_t r = 0; r < s->rows; r++)
         c->slots[r] = c->table[(uint32_t)c->row_seq[r] * c->max_blocks + (uint32_t)c->positions[r] / 16] * 16 +
                       c->positions[r] % 16;
+}
+
+/* What each output wants: all ways of cutting, alone and together, with and without edits, whose tokens are distinct in each list;
+ * the row's own token is in one now and then. */
+static void case_samples(PointCase *c, uint32_t vocab)
+{
+    const uint32_t outs = c->shape->outs;
+
+    c->samples = case_alloc(c, outs, sizeof *c->samples);
+    c->picks = case_alloc(c, outs, sizeof *c->picks);
+    c->expected_pick = case_alloc(c, outs, sizeof *c->expected_pick);
+    c->edits = case_alloc(c, outs * 40, sizeof *c->edits);
+    for (uint32_t o = 0; o < outs; o++) {
+        const uint32_t kind = o + c->number;
+        SampleRow *s = &c->samples[o];
+        *s = (SampleRow){.wants = o % 9 == 8 ? 0 : SAMPLE_TOKEN | (kind % 2 ? SAMPLE_TOTAL : 0),
+                         .temperature = kind % 5 == 0   ? 0
+                                        : kind % 5 == 4 ? 1e-3f
+                                                        : 0.4f * (float)(kind % 5),
+                         .top_p = kind % 3 == 1   ? 0xe6666666u
+                                  : kind % 7 == 2 ? 1u
+                                                  : 0,
+                         .min_p = kind % 4 == 3 ? 0.03f : 0,
+                         .top_k = kind % 6 == 2    ? 40
+                                  : kind % 6 == 3  ? (int32_t)vocab - 3
+                                  : kind % 11 == 4 ? 1
+                                                   : 0,
+                         .repetition_penalty = 1.3f,
+                         .frequency_penalty = 0.3f,
+                         .presence_penalty = 0.7f,
+                         .random_low = (uint32_t)((case_random() + 1) * 2147483647.0),
+                         .random_high = (uint32_t)((case_random() + 1) * 2147483647.0),
+                         .first_edit = c->n_edits,
+                         .n_bias = kind % 2 ? 9 : 0,
+                         .n_seen = kind % 3 ? 31 : 0,
+                         .penalties = kind % 3 > 0,
+                         .in_prompt = kind % 4 == 0};
+        c->picks[o] = (SamplePick){o % 3 ? c->tokens[c->out_rows[o]] : -7, 7, 7, 7};
+        for (uint32_t i = 0; i < s->n_bias; i++, c->n_edits++) {
+            const float bias = i == 4 ? -100.0f : (float)case_random() * 3;
+            c->edits[c->n_edits].token = (int32_t)((i * (vocab / 9) + o) % vocab);
+            memcpy(&c->edits[c->n_edits].value, &bias, sizeof bias);
+        }
+        for (uint32_t i = 0; i < s->n_seen; i++, c->n_edits++)
+            c->edits[c->n_edits] =
+                (SampleEdit){.token = (int32_t)(i == 30 && o % 2 ? (uint32_t)c->tokens[c->out_rows[o]]
+                                                                 : vocab - 1 - i * (vocab / 64)),
+                             .value = (i % 3) | (i % 4 == 0 || i % 3 == 0 ? SAMPLE_IN_PROMPT : 0)};
+    }
+}
+
+/* The step's tokens; a run may put what it took from picks in their place. */
+static const int32_t *case_asked(const PointCase *c)
+{
+    memcpy(c->asked, c->tokens, c->shape->rows * sizeof *c->asked);
+    for (uint32_t o = 0; c->nodes[0].op->kind == OP_EMBED && o < c->shape->outs; o++)
+        if (o % 3)
+            c->asked[c->out_rows[o]] = -1 - (int32_t)o;
+    return c->asked;
 }
 
 /* Where element d of head h of a slot is: [block][n_kv_heads][16][head_dim], but K on CPUs [block][n_kv_heads][head_dim][16]. */
@@ -919,7 +1007,13 @@ static bool case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const 
 {
     *c = (PointCase){.shape = shape, .fs = fs, .rule = rule, .arena = arena_new()};
     assert_non_null(c->arena);
-    case_seed = 1 + (uint64_t)(shape - point_shapes);
+    c->number = (uint32_t)(shape - point_shapes);
+    case_seed = 1 + (uint64_t)c->number;
+    if (rule->nodes[0].op->kind == OP_SAMPLE) { /* its input has a row for each output: let that be each row */
+        c->own = *shape;
+        c->own.outs = shape->rows;
+        c->shape = &c->own;
+    }
     c->n_vars = rule_vars(rule, c->vars);
     for (uint32_t v = 0; v < c->n_vars; v++)
         c->edges[v] = (InstanceEdge){.name = c->vars[v].name, .producer = -1};
@@ -932,6 +1026,7 @@ static bool case_new(PointCase *c, const FamilySet *fs, const Rule *rule, const 
     case_inputs(c);
     case_weights(c);
     case_step(c);
+    case_samples(c, rule->nodes[0].op->kind == OP_SAMPLE ? c->edges[c->nodes[0].in[0]].width : 100);
     case_state(c);
     case_rope(c);
 

@@ -5,6 +5,7 @@
 #include "model/reference_ops.h"
 #include "model/reference_recurrent.h"
 #include "point_case.h"
+#include "sampling/row.h"
 
 static double *case_at(const PointCase *c, uint32_t edge, uint32_t row)
 {
@@ -143,6 +144,20 @@ static void reference_round(const PointCase *c, const InstanceNode *n, double *y
     ref_act_quant(y, x, width, &q);
 }
 
+static void reference_sample(PointCase *c, const InstanceNode *n, uint32_t r)
+{
+    uint32_t width = c->edges[n->in[0]].width;
+    float *row = case_alloc(c, width, sizeof *row);
+    uint64_t *scratch = case_alloc(c, width, sizeof *scratch);
+
+    for (uint32_t i = 0; i < width; i++)
+        row[i] = (float)case_at(c, n->in[0], r)[i];
+    c->expected_pick[r] = c->picks[r];
+    sampling_row(&c->samples[r], c->edits, c->tokens[c->out_rows[r]], row, width, scratch, &c->expected_pick[r]);
+    for (uint32_t i = 0; i < width; i++)
+        case_at(c, n->out[0], r)[i] = (double)row[i];
+}
+
 static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
 {
     uint32_t src = n->op->on_outputs ? (uint32_t)c->out_rows[r] : r, in = c->edges[n->in[0]].width;
@@ -249,6 +264,9 @@ static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
     case OP_LATENT_WRITE:
     case OP_MLA_ATTENTION:
         reference_latent(c, n, r);
+        break;
+    case OP_SAMPLE:
+        reference_sample(c, n, r);
         break;
     case OP_COUNT:
         break;

@@ -36,6 +36,7 @@ enum { MAX_SEEN = 1 << 14, MAX_POINTS = 64, GUARD = 64, WORKSPACE = 64 << 20, DE
 typedef struct Memory {
     uint64_t at[RULE_MAX_VARS], capacity, workspace_at;
     uint8_t *arena, *pool[2];
+    SamplePick *picks;
 } Memory;
 
 typedef enum { RUN_BACKEND, RUN_REVERSED } RunMode;
@@ -113,6 +114,9 @@ static void copy_step(const Runner *run, const PointCase *c, const Memory *m, si
         copy_to_device(run, m->pool[part], c->pool_bytes);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         copy_to_device(run, tables[i].table, tables[i].n * sizeof(int32_t));
+    copy_to_device(run, in->samples, in->outs * sizeof *in->samples);
+    copy_to_device(run, in->edits, in->n_edits * sizeof *in->edits);
+    copy_to_device(run, m->picks, c->shape->outs * sizeof *m->picks);
 }
 
 static void copy_back(const Runner *run, const PointCase *c, const Memory *m, size_t arena)
@@ -123,6 +127,9 @@ static void copy_back(const Runner *run, const PointCase *c, const Memory *m, si
     for (uint32_t part = 0; part < c->state.n_parts && c->pool_bytes; part++)
         if (gpu_download(run->gpu, m->pool[part], device_address(run, m->pool[part]), c->pool_bytes, &err) != ST_OK)
             fail_msg("%s", err.msg);
+    if (gpu_download(run->gpu, m->picks, device_address(run, m->picks), c->shape->outs * sizeof *m->picks, &err) !=
+        ST_OK)
+        fail_msg("%s", err.msg);
     if (gpu_sync(run->gpu, &err) != ST_OK)
         fail_msg("%s", err.msg);
 }
@@ -149,6 +156,9 @@ static void memory_new(Memory *m, const PointCase *c, const char *in_place)
     m->capacity = at + WORKSPACE;
     assert_int_equal(posix_memalign((void **)&m->arena, 64, m->capacity), 0);
     memset(m->arena, 0xff, at); /* a run poisons the workspace that it has */
+    m->picks = malloc(c->shape->outs * sizeof *m->picks);
+    assert_non_null(m->picks);
+    memcpy(m->picks, c->picks, c->shape->outs * sizeof *m->picks);
     for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++) {
         m->pool[part] = malloc(c->pool_bytes);
         assert_non_null(m->pool[part]);
@@ -159,6 +169,7 @@ static void memory_new(Memory *m, const PointCase *c, const char *in_place)
 static void memory_free(Memory *m)
 {
     free(m->arena);
+    free(m->picks);
     free(m->pool[0]);
     free(m->pool[1]);
 }
@@ -207,8 +218,9 @@ static const Match *find_match(const PointCase *c, const FamilySet *fs, const Lo
 static void resolve(const Runner *run, const PointCase *c, const Memory *m, const PlanStep *s, const StepInput *in,
                     KArg *out)
 {
-    const int32_t *tables[STEP_TABLES] = {in->tokens,    in->positions,   in->slots,    in->row_seq,
-                                          in->seq_start, in->block_table, in->out_rows, in->state_slots};
+    const void *tables[STEP_TABLES] = {in->tokens,    in->positions,   in->slots,    in->row_seq,
+                                       in->seq_start, in->block_table, in->out_rows, in->state_slots,
+                                       in->samples,   in->edits,       m->picks};
     Err err;
 
     for (uint32_t i = 0; i < s->n_args; i++) {
@@ -300,7 +312,7 @@ static void run_match(const Runner *run, PointCase *c, const FamilySet *fs, cons
         run_reversed(&s, args, launch.grid, launch.smem);
     else if (gpu_kernel(run->gpu, s.kernel, &k, &err) != ST_OK || gpu_launch(run->gpu, k, &launch, &err) != ST_OK ||
              gpu_sync(run->gpu, &err) != ST_OK)
-        fail_msg("%s[%s] on shape %d: %s", s.point->entry, s.point->constants, (int)(c->shape - point_shapes), err.msg);
+        fail_msg("%s[%s] on shape %d: %s", s.point->entry, s.point->constants, (int)c->number, err.msg);
     if (run->copies)
         copy_back(run, c, m, arena);
     for (size_t g = arena - GUARD; g < arena; g++)
@@ -311,8 +323,8 @@ static void run_match(const Runner *run, PointCase *c, const FamilySet *fs, cons
 static StepInput whole_step(const PointCase *c)
 {
     const PointShape *s = c->shape;
-    return (StepInput){s->rows,    s->seqs,      s->outs,  c->tokens,   c->positions,  c->slots,
-                       c->row_seq, c->seq_start, c->table, c->out_rows, c->state_slots};
+    return (StepInput){s->rows,      s->seqs,  s->outs,     case_asked(c),  c->positions, c->slots, c->row_seq,
+                       c->seq_start, c->table, c->out_rows, c->state_slots, c->samples,   c->edits, c->n_edits};
 }
 
 /* ---- every point -------------------------------------------------------------------------------------------------- */
@@ -513,7 +525,7 @@ static const char *where(const Visit *v, const PointCase *c)
 {
     static char text[256];
     snprintf(text, sizeof text, "%s: family %s, rule %s, point %s[%s], shape %d", v->all->target->hw, v->family.id,
-             v->rule.id, v->point->entry, v->point->constants, (int)(c->shape - point_shapes));
+             v->rule.id, v->point->entry, v->point->constants, (int)c->number);
     return text;
 }
 
@@ -597,6 +609,20 @@ static void check_states(const Visit *v, const PointCase *c, const Match *match,
     }
 }
 
+/* What the reference picked, bit for bit; picks that no op makes are as they were. */
+static void check_picks(const Visit *v, const PointCase *c, const Memory *m)
+{
+    const bool made = c->nodes[0].op->kind == OP_SAMPLE;
+
+    for (uint32_t o = 0; o < c->shape->outs; o++) {
+        const SamplePick *got = &m->picks[o], *want = made ? &c->expected_pick[o] : &c->picks[o];
+        if (memcmp(got, want, sizeof *got) != 0)
+            fail_msg("%s: output %u: token %d, gap %g, total %08x%08x; not %d, %g, %08x%08x", where(v, c), o,
+                     got->token, (double)got->gap, got->total_high, got->total_low, want->token, (double)want->gap,
+                     want->total_high, want->total_low);
+    }
+}
+
 static void check_reference(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
 {
     Memory m;
@@ -614,6 +640,8 @@ static void check_reference(Visit *v, PointCase *c, const LowerOptions *opt, con
             double diff = 0, norm = 0;
             case_decode(c->formats[i], m.arena + m.at[i] + r * case_row_bytes(c, i), width, got);
             for (uint32_t e = 0; e < width; e++) {
+                if (got[e] == want[e] && isinf(got[e]))
+                    continue;
                 diff += (got[e] - want[e]) * (got[e] - want[e]);
                 norm += want[e] * want[e];
             }
@@ -624,6 +652,7 @@ static void check_reference(Visit *v, PointCase *c, const LowerOptions *opt, con
         }
         free(got);
     }
+    check_picks(v, c, &m);
     if (c->state.kind == STATE_RECURRENT)
         check_states(v, c, match, &m);
     for (int part = 0; part < (int)c->state.n_parts && c->state.kind == STATE_PAGED; part++)
@@ -675,11 +704,50 @@ static void check_extremes(Visit *v, const PointCase *usual)
     copy_case(&v->run, usual);
 }
 
+/* Logits that are no numbers, or all ruled out, at either end of a row. */
+static void check_broken_logits(Visit *v, PointCase *usual)
+{
+    static const float values[] = {NAN, INFINITY, -NAN, -INFINITY};
+    PointCase c;
+    Memory m;
+
+    assert_true(case_new(&c, usual->fs, usual->rule, &point_shapes[usual->number]));
+    const uint32_t in = c.nodes[0].in[0], width = c.edges[in].width;
+    for (uint32_t r = 0; r < c.shape->rows; r++) {
+        float *row = (float *)(void *)(c.input[in] + r * case_row_bytes(&c, in));
+        const float x = values[r % 4];
+        c.samples[r].wants = SAMPLE_TOKEN;
+        c.samples[r].n_bias = c.samples[r].penalties = 0;
+        if (isinf(x) && x < 0)
+            for (uint32_t i = 0; i < width; i++)
+                row[i] = x;
+        row[r % 3 == 0 ? 0 : width - 1] = row[width / 2] = x;
+    }
+    LowerOptions opt = options(&c, c.shape->rows, c.shape->outs, c.shape->seqs);
+    const Match *match = find_match(&c, &v->one, &opt, 1);
+    assert_non_null(match);
+    copy_case(&v->run, &c);
+    run_fresh(v, &c, &opt, match, NULL, &m);
+    for (uint32_t r = 0; r < c.shape->rows; r++) {
+        const float x = values[r % 4];
+        const bool ruled_out = isinf(x) && x < 0;
+        const SamplePick *p = &m.picks[r];
+        if (p->token != (ruled_out ? SAMPLE_RULED_OUT : SAMPLE_BROKEN) ||
+            (!ruled_out && (p->total_low != (r % 3 == 0 ? 0 : width / 2) || isnan(p->gap) != isnan(x))))
+            fail_msg("%s: row %u with %g gives token %d, at %u", where(v, &c), r, (double)x, p->token, p->total_low);
+    }
+    memory_free(&m);
+    case_free(&c);
+    copy_case(&v->run, usual);
+}
+
 static void check_values(Visit *v, PointCase *c, const LowerOptions *opt, const Match *match)
 {
     check_reference(v, c, opt, match);
     if (v->rule.n_nodes == 1 && c->writes_kv && c->state.kind == STATE_PAGED)
         check_extremes(v, c);
+    if (c->nodes[0].op->kind == OP_SAMPLE)
+        check_broken_logits(v, c);
 }
 
 static void points__agree_with_the_reference(void **state)
@@ -797,7 +865,12 @@ static void check_alone(Visit *v, PointCase *c, const LowerOptions *opt, const M
                         start,
                         c->table + (size_t)c->row_seq[r] * c->max_blocks,
                         &none,
-                        c->state_slots + c->row_seq[r]};
+                        c->state_slots + c->row_seq[r],
+                        c->samples + (r < c->shape->outs ? r : 0),
+                        c->edits,
+                        c->n_edits};
+        if (r < c->shape->outs)
+            alone.picks[0] = c->picks[r];
         memset(alone.arena, 0xff, alone.workspace_at);
         memory_inputs(&alone, c, r, 1);
         run_match(&v->run, c, &fs, &single, m1, &alone, &in);
@@ -808,6 +881,8 @@ static void check_alone(Visit *v, PointCase *c, const LowerOptions *opt, const M
                 memcmp(alone.arena + alone.at[i], together.arena + together.at[i] + (size_t)row * bytes, bytes) != 0)
                 fail_msg("%s: row %u alone gives other bits in %s", where(v, c), r, c->vars[i].name);
         }
+        if (c->nodes[0].op->kind == OP_SAMPLE && memcmp(&alone.picks[0], &together.picks[r], sizeof *alone.picks) != 0)
+            fail_msg("%s: row %u alone gives another pick", where(v, c), r);
     }
     for (int part = 0; part < (int)c->state.n_parts && c->pool_bytes; part++)
         if (memcmp(alone.pool[part], together.pool[part], c->pool_bytes) != 0)
@@ -846,8 +921,7 @@ static void check_digest(Visit *v, PointCase *c, const LowerOptions *opt, const 
         hasher_add(h, m.pool[part], c->pool_bytes);
     Hash128 hash = hasher_value(h);
     /* CPU classes all compute in f32, GPU classes all between edges of bf16 */
-    snprintf(text, sizeof text, "%s %s %s %d", v->all->target->vendor, v->family.id, v->rule.id,
-             (int)(c->shape - point_shapes));
+    snprintf(text, sizeof text, "%s %s %s %d", v->all->target->vendor, v->family.id, v->rule.id, (int)c->number);
     const Hash128 key = hash_bytes(text, strlen(text));
     while (i < n_digests && (digests[i].key.hi != key.hi || digests[i].key.lo != key.lo))
         i++;

@@ -23,7 +23,8 @@ static void one_sequence(OneStep *s, uint32_t n)
     for (int i = 0; i < 4; i++)
         s->table[i] = i;
     s->start[1] = (int32_t)n;
-    s->in = (StepInput){n, 1, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs, NULL};
+    s->in = (StepInput){n,        1,        n,       s->tokens, s->positions, s->slots, s->row_seq,
+                        s->start, s->table, s->outs, NULL,      NULL,         NULL,     0};
 }
 
 static void model__allocates_what_it_predicted(void **state)
@@ -333,10 +334,10 @@ static void model__a_step_without_outputs_does_not_run_the_head(void **state)
     close_model(&m);
 }
 
-#define REFUSES(change)                                                                                                \
+#define REFUSES(...)                                                                                                   \
     do {                                                                                                               \
         one_sequence(&s, 8);                                                                                           \
-        change;                                                                                                        \
+        __VA_ARGS__;                                                                                                   \
         e.msg[0] = '\0';                                                                                               \
         assert_int_equal(model_step(m.model, &s.in, logits, &e), ST_INVALID);                                          \
         assert_true(strlen(e.msg) > 10);                                                                               \
@@ -580,7 +581,8 @@ static void one_token_each(OneStep *s, uint32_t n)
         s->table[4 * i] = (int32_t)i;
     }
     s->start[n] = (int32_t)n;
-    s->in = (StepInput){n, n, n, s->tokens, s->positions, s->slots, s->row_seq, s->start, s->table, s->outs, s->outs};
+    s->in = (StepInput){n,        n,        n,       s->tokens, s->positions, s->slots, s->row_seq,
+                        s->start, s->table, s->outs, s->outs,   NULL,         NULL,     0};
 }
 
 static void graphs__a_decode_step_is_one_upload_one_graph_one_download(void **state)
@@ -603,7 +605,8 @@ static void graphs__a_decode_step_is_one_upload_one_graph_one_download(void **st
         assert_int_equal(traced(&g, at, "graph_launch"), 1);
         assert_int_equal(traced(&g, at, "launch"), 0);
         assert_int_equal(traced(&g, at, "download"), 1);
-        assert_int_equal(traced(&g, at, "sync"), 1);
+        assert_int_equal(traced(&g, at, "event_wait"), 1);
+        assert_int_equal(traced(&g, at, "sync"), 0);
         gpu_mock_launches(g.mock, &n[i]);
     }
     const Plan *p = model_plan(g.m.model, 3);
@@ -706,6 +709,77 @@ static void graphs__rows_of_nobody_touch_nothing_that_is_alive(void **state)
     graphs_close(&g);
 }
 
+/* With samples, what comes down is the picks; the edits are an upload of their own. Nothing waits before the collecting, and a
+ * second step may be launched before it. */
+static void graphs__two_steps_may_be_in_flight_and_only_picks_come_down(void **state)
+{
+    (void)state;
+    Graphs g;
+    OneStep s;
+    const SampleRow samples[2] = {{.wants = SAMPLE_TOKEN, .n_seen = 1, .penalties = 1, .repetition_penalty = 1},
+                                  {.wants = SAMPLE_TOKEN}};
+    const SampleEdit edits[1] = {{7, 1}};
+    SamplePick picks[2];
+    Err e;
+    graphs_open(&g, "oracles/llama", &options);
+    one_token_each(&s, 2);
+    s.in.samples = samples;
+    s.in.edits = edits;
+    s.in.n_edits = 1;
+    assert_int_equal(model_collect(g.m.model, picks, &e), ST_INVALID);
+    size_t at = trace_end(&g);
+    assert_int_equal(model_launch(g.m.model, &s.in, NULL, &e), ST_OK);
+    assert_int_equal(traced(&g, at, "upload"), 2);
+    assert_int_equal(traced(&g, at, "graph_launch"), 1);
+    assert_int_equal(traced(&g, at, "download"), 1);
+    s.in.n_edits = 0;
+    s.in.samples = NULL;
+    s.tokens[0] = -2; /* the first step's second output */
+    assert_int_equal(model_launch(g.m.model, &s.in, NULL, &e), ST_OK);
+    assert_int_equal(model_launch(g.m.model, &s.in, NULL, &e), ST_INVALID);
+    assert_int_equal(traced(&g, at, "event_wait"), 0);
+    assert_int_equal(traced(&g, at, "sync"), 0);
+    assert_int_equal(model_collect(g.m.model, picks, &e), ST_OK);
+    assert_int_equal(model_collect(g.m.model, NULL, &e), ST_OK);
+    assert_int_equal(traced(&g, at, "event_wait"), 2);
+    s.tokens[0] = -3;
+    assert_int_equal(model_launch(g.m.model, &s.in, NULL, &e), ST_INVALID);
+    s.tokens[0] = 0;
+    assert_int_equal(model_launch(g.m.model, &s.in, NULL, &e), ST_OK); /* left in flight: freeing waits for it */
+    graphs_close(&g);
+}
+
+/* Each index of samples and edits is checked. */
+static void model__refuses_samples_that_would_reach_outside(void **state)
+{
+    (void)state;
+    GpuBackend *mock;
+    Err e;
+    assert_int_equal(gpu_mock_new(&mock, "avx2", &e), ST_OK);
+    OpenModel m = open_model("oracles/llama", "avx2", DT_BF16, &options, mock);
+    OneStep s;
+    float *logits = NULL;
+    SampleRow samples[8] = {{.wants = SAMPLE_TOKEN, .n_bias = 1, .n_seen = 1}};
+    SampleEdit edits[2] = {{255, 0}, {0, 1}};
+
+#define WITH_SAMPLES(change) REFUSES(s.in.samples = samples, s.in.edits = edits, s.in.n_edits = 2, change)
+    WITH_SAMPLES(s.in.n_edits = 1);
+    WITH_SAMPLES(s.in.n_edits = UINT32_MAX);
+    WITH_SAMPLES(samples[0].first_edit = UINT32_MAX);
+    samples[0].first_edit = 0;
+    WITH_SAMPLES(edits[0].token = 256);
+    WITH_SAMPLES(edits[0].token = -1);
+    edits[0].token = 255;
+    WITH_SAMPLES(samples[7].n_seen = 3);
+    samples[7].n_seen = 0;
+    one_sequence(&s, 8);
+    s.in.samples = samples;
+    s.in.edits = edits;
+    s.in.n_edits = 2;
+    assert_int_equal(model_step(m.model, &s.in, NULL, &e), ST_OK);
+    close_model(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -729,6 +803,8 @@ int main(void)
         cmocka_unit_test(graphs__a_decode_step_is_one_upload_one_graph_one_download),
         cmocka_unit_test(graphs__hold_the_launches_of_an_eager_step),
         cmocka_unit_test(graphs__rows_of_nobody_touch_nothing_that_is_alive),
+        cmocka_unit_test(graphs__two_steps_may_be_in_flight_and_only_picks_come_down),
+        cmocka_unit_test(model__refuses_samples_that_would_reach_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

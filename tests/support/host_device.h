@@ -32,6 +32,8 @@ static inline Status host_device_launch(void *ctx, const StepInput *asked, float
         return err_set(err, ST_INVALID, "too many steps are in flight");
     for (uint32_t r = 0; r < step.rows; r++)
         d->tokens[r] = asked->tokens[r] < 0 ? d->last[-1 - asked->tokens[r]].token : asked->tokens[r];
+    for (uint32_t r = 0; r < step.rows; r++) /* of an output that had none; as kernels do it */
+        d->tokens[r] = d->tokens[r] < 0 ? 0 : d->tokens[r];
     step.tokens = d->tokens;
     d->status[at] = d->run(d->ctx, &step, d->logits, &d->why[at]);
     if (d->status[at] != ST_OK && !d->ahead)

@@ -25,6 +25,7 @@
 #define METRALE_CELL_H
 #include "act_i8.h"
 #include "planes.h"
+#include "token.h"
 
 enum { CELLS = BLOCK_K / 32, BLOCK_BYTES = HEAD_BYTES + CELLS * CELL_BYTES };
 
@@ -191,7 +192,7 @@ INLINE void embed_group(float *y, const uint8_t *cell, const Scales *c, int lane
 
 static inline void embed(const KArg *a, const KBlock *b)
 {
-    int hidden = I32(4), token = PTR(1, int32_t)[b->x], lane = token % 16;
+    int hidden = I32(4), token = row_token(a, b->x), lane = token % 16;
     float scale = F32(5), *y = PTR(0, float) + (size_t)b->x * (size_t)hidden;
     const uint8_t *w = PTR(2, uint8_t) + (size_t)(token / 16) * tile_bytes(hidden);
 

@@ -1,12 +1,11 @@
 /* embed: y[r] = scale * (row tokens[r] of the table), the table in the same layout n16 that the head reads.
- *   y [rows][hidden] f32, tokens [rows] i32, w n16 [ceil(vocab/16)][hidden]..
- *   picks  of the step before: tokens[r] = -1 - o means its output o's token, which takes that place (16 bytes a pick, the token
- *          first; a row that had none counts as token 0, its results go nowhere)
+ *   y [rows][hidden] f32, tokens [rows] i32 (token.h), w n16 [ceil(vocab/16)][hidden]..
  *   grid (rows)
  * Order: w = d * q (+ m) in f32, then scale. */
 #ifndef METRALE_EMBED_H
 #define METRALE_EMBED_H
 #include "kernel_abi.h"
+#include "token.h"
 #include "weight.h"
 #include <immintrin.h>
 #include <math.h>
@@ -22,12 +21,7 @@ static inline void embed(const KArg *a, const KBlock *b)
 {
     int hidden = I32(4);
     float scale = F32(5), *y = PTR(0, float) + (size_t)b->x * (size_t)hidden;
-    int token = PTR(1, int32_t)[b->x];
-    if (token < 0) {
-        token = PTR(6, const int32_t)[4 * (-1 - token)];
-        PTR(1, int32_t)[b->x] = token = token > 0 ? token : 0;
-    }
-    int lane = token % 16;
+    int token = row_token(a, b->x), lane = token % 16;
     size_t tile = (size_t)(token / 16);
 #if WEIGHT < 3
     const weight_t *w = PTR(2, weight_t) + tile * (size_t)hidden * 16 + lane;
