@@ -3,7 +3,7 @@
  *   samples  [outs] what is wanted; edits [...] biases, then tokens seen; picks [outs]
  *   tokens   [rows] i32, source [outs] i32: the row of an output, whose token ends the history
  *   grid     (outs)
- *   smem     16 n: candidates of a cut
+ *   smem     24 n: candidates of a cut, weights
  * Order: sums are of integers. A cut by top-k or top-p is looked for among the tokens that weigh at least e^-10 of the
  * best, and among all where those are not enough. */
 #include "kernel_abi.h"
@@ -84,13 +84,20 @@ static void apply_edits(const Sample *s, const Edit *edits, int32_t own, float *
     y[own] = penalised(s, y[own], own_seen);
 }
 
-/* w[i] = 2^40 e^((y[i] - max) / temperature), n up to CHUNK; without branches, for the vectoriser. */
+/* w[i] = 2^40 e^((y[i] - max) / temperature), n up to CHUNK. Comparisons are of the bits of |x|: the vectoriser takes no branch
+ * on a float. */
 static void weigh(const float *y, int n, float max, float temperature, uint64_t *w)
 {
+    const uint32_t end = 0x41e00000u; /* 28 */
+
     for (int i = 0; i < n; i++) {
         float x = (y[i] - max) / temperature;
-        float inside = x > -28.0f ? x : -28.0f;
-        uint64_t e = (uint64_t)(uint32_t)(int32_t)(inside * -16777216.0f) * 0xb8aa3b29u >> 23;
+        uint32_t u, inside;
+        memcpy(&u, &x, sizeof u);
+        u &= 0x7fffffffu;
+        inside = u < end ? u : end;
+        memcpy(&x, &inside, sizeof x);
+        uint64_t e = (uint64_t)(uint32_t)(int32_t)(x * 16777216.0f) * 0xb8aa3b29u >> 23;
         uint64_t f = e & 0xffffffffu, p = 0x00078809u;
         p = 0x0054a612u - (p * f >> 32);
         p = 0x0274f388u - (p * f >> 32);
@@ -98,31 +105,33 @@ static void weigh(const float *y, int n, float max, float temperature, uint64_t 
         p = 0x3d7f7506u - (p * f >> 32);
         p = 0xb17217dfu - (p * f >> 32);
         p = 0x80000000u - (p * f >> 33);
-        w[i] = x > -28.0f ? p << 9 >> (e >> 32) : 0;
+        w[i] = (p << 9 >> (e >> 32)) & (uint64_t) - (int64_t)(u < end);
     }
 }
 
-static inline int chunk_at(int i, int n)
+/* The sum of a row's weights, which go to w unless that is NULL. */
+static uint64_t weigh_row(const float *y, int n, float max, float temperature, uint64_t *w)
 {
-    return n - i < CHUNK ? n - i : CHUNK;
-}
+    uint64_t chunk[CHUNK], sum = 0;
 
-/* The sum over the row; in between, those that weigh at least `least` become candidates. */
-static uint64_t weigh_row(const float *y, int n, float max, float temperature, uint64_t least, Candidate *c,
-                          uint32_t *n_candidates)
-{
-    uint64_t w[CHUNK], sum = 0;
-
-    *n_candidates = 0;
     for (int i = 0; i < n; i += CHUNK) {
-        weigh(y + i, chunk_at(i, n), max, temperature, w);
-        for (int j = 0; j < chunk_at(i, n); j++) {
-            sum += w[j];
-            if (c && w[j] >= least)
-                c[(*n_candidates)++] = (Candidate){order_key(y[i + j]), (uint32_t)(i + j), w[j]};
-        }
+        int m = n - i < CHUNK ? n - i : CHUNK;
+        uint64_t *to = w ? w + i : chunk;
+        weigh(y + i, m, max, temperature, to);
+        for (int j = 0; j < m; j++)
+            sum += to[j];
     }
     return sum;
+}
+
+/* The tokens that weigh at least `least`; how many there are. */
+static uint32_t collect(const float *y, const uint64_t *w, int n, uint64_t least, Candidate *c)
+{
+    uint32_t found = 0;
+    for (int i = 0; i < n; i++)
+        if (w[i] >= least)
+            c[found++] = (Candidate){order_key(y[i]), (uint32_t)i, w[i]};
+    return found;
 }
 
 static inline int keeps(Cut cut, uint32_t key, uint32_t token)
@@ -167,60 +176,48 @@ static uint64_t share_of(uint64_t total, uint32_t top_p)
     return share > 0 ? share : 1;
 }
 
-static Cut cut_row(const Sample *s, const float *y, int n, float max, Candidate *c)
+/* total: of the row's weights. */
+static Cut cut_row(const Sample *s, const float *y, const uint64_t *w, int n, uint64_t total, Candidate *c)
 {
     Cut cut = {0, 0};
-    uint32_t found;
-    int all = 0;
-    uint64_t total = weigh_row(y, n, max, s->temperature, LIKELY, c, &found);
+    uint32_t found = collect(y, w, n, LIKELY, c);
 
     if (s->top_k > 0 && s->top_k < n) {
-        if (found < (uint32_t)s->top_k) {
-            weigh_row(y, n, max, s->temperature, 0, c, &found);
-            all = 1;
-        }
+        if (found < (uint32_t)s->top_k)
+            found = collect(y, w, n, 0, c);
         cut = shorten(c, found, cut, (uint64_t)s->top_k, 0);
         total = amount(c, found, cut, 0, 1);
     }
     if (s->top_p > 0) {
         uint64_t need = share_of(total, s->top_p);
-        if (!all && amount(c, found, cut, 0, 1) < need)
-            weigh_row(y, n, max, s->temperature, 0, c, &found);
+        if (amount(c, found, cut, 0, 1) < need)
+            found = collect(y, w, n, 0, c);
         cut = shorten(c, found, cut, need, 1);
     }
     return cut;
 }
 
-/* Weights of a chunk, 0 for what is not drawn from; their sum. */
-static uint64_t weigh_kept(const Sample *s, const float *y, int from, int n, float max, Cut cut, uint64_t *w)
+/* smem: n candidates, n weights. */
+static int draw(const Sample *s, const float *y, int n, float max, void *smem)
 {
+    Candidate *c = smem;
+    uint64_t *w = (uint64_t *)(c + n);
+    uint64_t total = weigh_row(y, n, max, s->temperature, w), sum = 0;
     const uint64_t least = (uint64_t)(s->min_p * 1099511627776.0f);
-    uint64_t sum = 0;
-
-    weigh(y + from, n, max, s->temperature, w);
-    for (int j = 0; j < n; j++) {
-        w[j] = w[j] >= least && keeps(cut, order_key(y[from + j]), (uint32_t)(from + j)) ? w[j] : 0;
-        sum += w[j];
-    }
-    return sum;
-}
-
-static int draw(const Sample *s, const float *y, int n, float max, Candidate *c)
-{
     Cut cut = {0, 0};
-    uint64_t w[CHUNK], total = 0, sum = 0, of_chunk;
-    int i, j = 0;
+    int token = 0;
 
     if ((s->top_k > 0 && s->top_k < n) || s->top_p > 0)
-        cut = cut_row(s, y, n, max, c);
-    for (i = 0; i < n; i += CHUNK)
-        total += weigh_kept(s, y, i, chunk_at(i, n), max, cut, w);
+        cut = cut_row(s, y, w, n, total, c);
+    total = 0;
+    for (int i = 0; i < n; i++) {
+        w[i] = w[i] >= least && keeps(cut, order_key(y[i]), (uint32_t)i) ? w[i] : 0;
+        total += w[i];
+    }
     const uint64_t goal = product_high(total, (uint64_t)s->random_high << 32 | s->random_low);
-    for (i = 0; of_chunk = weigh_kept(s, y, i, chunk_at(i, n), max, cut, w), sum + of_chunk <= goal; i += CHUNK)
-        sum += of_chunk;
-    while ((sum += w[j]) <= goal)
-        j++;
-    return i + j;
+    while ((sum += w[token]) <= goal)
+        token++;
+    return token;
 }
 
 KERNEL(sample)
@@ -255,10 +252,9 @@ KERNEL(sample)
     }
     const float max = y[best];
     uint64_t total = 0;
-    uint32_t none;
     if (s->temperature != 0 && s->top_k != 1)
         best = draw(s, y, n, max, b->smem);
     if (s->wants & 2)
-        total = weigh_row(y, n, max, 1, 0, NULL, &none);
+        total = weigh_row(y, n, max, 1, NULL);
     *pick = (Pick){best, y[best] - max, (uint32_t)total, (uint32_t)(total >> 32)};
 }
