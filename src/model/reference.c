@@ -631,7 +631,7 @@ static double next_move(Reference *r)
 /* What a plan's edges keep of a node's outputs; see reference_round_edges. */
 static void keep_outputs(Reference *r, const InstanceBlock *b, const InstanceNode *n, uint32_t rows, double **values)
 {
-    for (uint32_t o = 0; r->edges != DT_F32 && n->op->kind != OP_LM_HEAD && o < n->op->n_out; o++) {
+    for (uint32_t o = 0; r->edges != DT_F32 && !n->op->on_outputs && o < n->op->n_out; o++) {
         double *v = values[n->out[o]];
         bool integer = n->op->i32_out >> o & 1, exact = n->op->f32_out >> o & 1;
         for (size_t i = 0; !integer && i < (size_t)rows * b->edges[n->out[o]].width; i++) {
