@@ -14,6 +14,7 @@
  * the next span's K and V are on their way meanwhile. What a line does not see has weight 0. Spans begin at
  * multiples of SPAN, so a line's bits do not depend on other rows but for spans of weight 0, which change nothing. */
 #include "attention.cuh"
+#include "find_tile.cuh"
 #include "warp.cuh"
 
 enum { WARPS = 4, BLOCK = WARPS * WARP };
@@ -26,23 +27,6 @@ struct Attention {
     int seqs, max_blocks, n_heads, n_kv, window;
     float scale, softcap;
 };
-
-/* Tile `index` of all: its sequence and rows; false behind the last one. */
-__device__ __forceinline__ bool find_tile(const int *seq_start, int seqs, int rows_of_tile, int index, int &seq,
-                                          int &first, int &last)
-{
-    for (seq = 0; seq < seqs; seq++) {
-        const int begin = seq_start[seq], end = seq_start[seq + 1],
-                  tiles = (end - begin + rows_of_tile - 1) / rows_of_tile;
-        if (index < tiles) {
-            first = begin + index * rows_of_tile;
-            last = min(first + rows_of_tile, end);
-            return true;
-        }
-        index -= tiles;
-    }
-    return false;
-}
 
 template <int HEAD, int M, int SPAN> __device__ __forceinline__ void attend(const Attention &a)
 {
