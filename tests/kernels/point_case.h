@@ -30,7 +30,7 @@ typedef struct PointShape {
     double scale, offset, softcap; /* of whatever op has such a parameter */
 } PointShape;
 
-/* Rows 1..9, 17, 70, 200; tails of n; k of 1 to 273 blocks; heads of 16, 64, 80, 96, 128, 256 in groups of 1 to 8; one to three
+/* Rows 1..10, 17, 24, 70, 200; tails of n; k of 1 to 273 blocks; heads of 16, 64, 80, 96, 128, 256 in groups of 1 to 8; one to three
  * sequences; windows that begin inside a block and that hold all; long KV. */
 static const PointShape point_shapes[] = {
     {1, 1, 1, 16, 32, 64, 3, 1, 64, 0, 0, false, false, 1, 0, 0},
@@ -53,6 +53,8 @@ static const PointShape point_shapes[] = {
     {1, 1, 1, 17, 8736, 64, 2, 1, 64, 0, 3, false, false, 1, 0, 0},
     {3, 3, 3, 16, 8736, 64, 2, 1, 64, 0, 3, false, false, 1, 0, 0},
     {200, 2, 150, 72, 160, 64, 3, 1, 64, 0, 9, true, false, 1, 0, 0},
+    {24, 2, 2, 24, 64, 128, 4, 1, 64, 0, 700, true, false, 1, 0, 0},
+    {10, 1, 1, 24, 64, 64, 6, 2, 64, 450, 610, false, false, 1, 0, 20},
 };
 enum { POINT_SHAPES = sizeof point_shapes / sizeof *point_shapes, CASE_MAX_WEIGHTS = 4 * RULE_MAX_NODES };
 
