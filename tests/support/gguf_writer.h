@@ -126,7 +126,8 @@ static inline void nd_append(Nd *a, Nd *b)
         a->n = b->n;
         a->dims[0] = 0;
     }
-    memcpy(v, a->v, n * sizeof *v);
+    if (n > 0)
+        memcpy(v, a->v, n * sizeof *v);
     memcpy(v + n, b->v, m * sizeof *v);
     a->dims[0] += b->dims[0];
     assert_true(a->n == b->n && nd_size(a) == n + m);
