@@ -150,6 +150,16 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, uint32_t 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* Eight elements, of which n are there, where rows are not aligned. */
+__device__ __forceinline__ void store_shared(uint32_t to, const bf16 *p, int n)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const unsigned short v = i < n ? __bfloat16_as_ushort(p[i]) : 0;
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + 2 * i), "h"(v) : "memory");
+    }
+}
+
 __device__ __forceinline__ void copies_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -181,7 +191,7 @@ struct Stage {
 
 /* Work has
  *   rows, k, jobs_n      rows of x; k; blocks of GROUPS * 64 outputs
- *   x(r)                 row r
+ *   x(r)                 row r; AFFINE: x(r + 1) is k elements behind x(r)
  *   tile(jn, i)          weight tile i (0 .. 4 * GROUPS - 1) of output block jn, NULL when there is none
  *   OUT_BYTES            shared memory that store wants
  *   store(acc, out, jn, r0, group, warp, lane)
@@ -237,36 +247,39 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
             const uint64_t policy = policy_evict_first();
             const bool once = blocks == 1;
             for (int job = (int)blockIdx.x; job < jobs; job += (int)gridDim.x) {
-                int jn, jr;
+                int jn, jr, there = 0;
+                const uint8_t *from[TILES];
                 place(job, &jn, &jr);
+#pragma unroll
+                for (int i = 0; i < TILES; i++) {
+                    from[i] = work.tile(jn, i);
+                    there += from[i] != nullptr;
+                    from[i] += from[i] ? F::HEAD : 0;
+                }
                 for (int s = 0; s < a_steps; s++) {
                     const int groups = min(A_K / F::GROUP, frag_groups<F>(work.k) - s * (A_K / F::GROUP));
                     const uint32_t bytes = (uint32_t)groups * F::BYTES;
-                    int there = 0;
-#pragma unroll 1
-                    for (int i = 0; i < TILES; i++)
-                        there += work.tile(jn, i) != nullptr;
+                    uint8_t *const to = a_at + (size_t)a.slot * A_BYTES;
                     barrier_wait(&a_empty[a.slot], a.parity ^ 1);
                     barrier_expect(&a_full[a.slot], there * bytes);
-#pragma unroll 1
-                    for (int i = 0; i < TILES; i++) {
-                        const uint8_t *from = work.tile(jn, i);
-                        uint8_t *to = a_at + (size_t)a.slot * A_BYTES + i * A_TILE;
-                        if (from == nullptr)
-                            continue;
-                        from += F::HEAD + (size_t)s * (A_K / F::GROUP) * F::BYTES;
-                        if (once)
-                            bulk_copy(to, from, bytes, &a_full[a.slot], policy);
-                        else
-                            bulk_copy_plain(to, from, bytes, &a_full[a.slot]);
-                    }
+#pragma unroll
+                    for (int i = 0; i < TILES; i++)
+                        if (from[i]) {
+                            if (once)
+                                bulk_copy(to + i * A_TILE, from[i], bytes, &a_full[a.slot], policy);
+                            else
+                                bulk_copy_plain(to + i * A_TILE, from[i], bytes, &a_full[a.slot]);
+                            from[i] += (A_K / F::GROUP) * F::BYTES;
+                        }
                     a.next();
                 }
             }
             return;
         }
         wait_for_predecessors();
-        const int me = (int)threadIdx.x - 32;
+        /* Each thread has one 16-byte piece of every twelfth row; its place in the swizzle alternates. */
+        const int row = (int)threadIdx.x / 8 - 4, piece = (int)threadIdx.x % 8;
+        const uint32_t even = (uint32_t)(piece ^ row % 8) * 16, odd = (uint32_t)(piece ^ (row + 12) % 8) * 16;
         const bool aligned = work.k % 8 == 0;
         int pending = 0, landed = 0; /* stages whose copies fly; the slot of the oldest */
         auto hand_over = [&] {
@@ -279,19 +292,22 @@ template <typename F, int GROUPS, int TOKENS, typename Work> __device__ __forcei
             int jn, jr;
             place(job, &jn, &jr);
             const int r0 = jr * TOKENS, n_rows = min((int)TOKENS, work.rows - r0);
+            const bf16 *from = work.x(min(r0 + row, work.rows - 1)) + 8 * piece;
             for (int s = 0; s < b_steps; s++) {
-                uint8_t *to = b_at + (size_t)b.slot * B_BYTES;
+                const uint32_t to = shared_address(b_at) + (uint32_t)b.slot * B_BYTES;
+                const int n = work.k - (s * B_K + 8 * piece); /* elements that there are of this thread's 8 */
                 barrier_wait(&b_empty[b.slot], b.parity ^ 1);
-#pragma unroll 4
-                for (int e = me; e < n_rows * 8; e += LOADERS) {
-                    const int r = e / 8, c = e % 8, k = s * B_K + 8 * c, n = min(8, work.k - k);
-                    const bf16 *from = work.x(r0 + r) + k;
-                    uint8_t *at = to + r * 128 + (c ^ r % 8) * 16;
+#pragma unroll
+                for (int i = 0; i < (TOKENS / 4 + 2) / 3; i++) {
+                    const int r = row + 12 * i;
+                    const uint32_t at = to + row * 128 + i * 1536 + (i % 2 ? odd : even);
+                    if (r >= n_rows)
+                        break;
+                    const bf16 *p = Work::AFFINE ? from + (size_t)(12 * i) * work.k : work.x(r0 + r) + 8 * piece;
                     if (aligned)
-                        copy_16(shared_address(at), n > 0 ? from : work.x(r0 + r), n > 0 ? 16 : 0);
+                        copy_16(at, n > 0 ? p + s * B_K : work.x(r0), n > 0 ? 16 : 0);
                     else
-                        for (int i = 0; i < 8; i++)
-                            reinterpret_cast<bf16 *>(at)[i] = i < n ? from[i] : __float2bfloat16_rn(0.0f);
+                        store_shared(at, p + s * B_K, n);
                 }
                 copies_commit();
                 pending++;

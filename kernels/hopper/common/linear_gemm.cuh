@@ -1,6 +1,6 @@
 /* linear_gemm.cuh - the products of gemm.cuh as kernels.
  *   x  [rows][k] bf16    y [rows][n] bf16, logits [outs][n] f32    bias [n] f32 or NULL
- *   grid  (min(jobs, multiprocessors))   block 128 * (GROUPS + 1)   shared: what a multiprocessor has
+ *   grid  (min(jobs, blocks that run at a time))   block 128 * (GROUPS + 1)   shared: what there is for each
  * What a fused kernel's ops would round to bf16 is rounded. */
 #ifndef METRALE_LINEAR_GEMM_CUH
 #define METRALE_LINEAR_GEMM_CUH
@@ -63,7 +63,7 @@ __device__ __forceinline__ uint4 fetch_8(const bf16 *p, int n)
 /* Sums to rows by way of shared memory, so that memory is written in whole pieces. Own has bias_of(jn, tile, row of the tile),
  * tile(jn, i) and emit(jn, row, piece, out): pieces are 8 outputs of the block. */
 template <typename F, int GROUPS, int TOKENS, typename Own> struct Staged {
-    enum { ATOM = TOKENS < 128 ? TOKENS : 128, PASS = ATOM < 64 ? ATOM : 64 };
+    enum { AFFINE = true, ATOM = TOKENS < 128 ? TOKENS : 128, PASS = ATOM < 64 ? ATOM : 64 };
     enum { PITCH = 64 * GROUPS + 8, OUT_BYTES = PASS * PITCH * 2 };
 
     const bf16 *in;
@@ -194,7 +194,7 @@ template <typename F, int GROUPS, int TOKENS> struct GateGemm : Staged<F, GROUPS
 
 /* Logits go out as they are. */
 template <typename F, int GROUPS, int TOKENS> struct HeadGemm {
-    enum { ATOM = TOKENS < 128 ? TOKENS : 128, OUT_BYTES = 0 };
+    enum { AFFINE = false, ATOM = TOKENS < 128 ? TOKENS : 128, OUT_BYTES = 0 };
     float *y;
     const bf16 *in;
     const uint8_t *w;
@@ -227,7 +227,7 @@ template <typename F, int GROUPS, int TOKENS> struct HeadGemm {
     }
 };
 
-#define GEMM_KERNEL(GROUPS) extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
+#define GEMM_KERNEL(GROUPS) extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), GROUPS > 1 ? 1 : 2)
 
 /* The entries of one format and one number of tokens: X the format's name in FAMILIES.toml, F its struct. */
 #define GEMM_ENTRIES(X, F, GROUPS, TOKENS)                                                                             \

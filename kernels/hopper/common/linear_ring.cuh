@@ -1,6 +1,6 @@
-/* linear_ring.cuh - the products of ring.cuh as kernels: 1 to 8 rows, or 1 to 32.
+/* linear_ring.cuh - the products of ring.cuh as kernels: 1 to 8 rows.
  *   x  [rows][k] bf16    y [rows][n] bf16, logits [outs][n] f32    bias [n] f32 or NULL
- *   grid (min(tiles, multiprocessors))   block 544 (288 for up to 32 rows)   shared: what a multiprocessor has
+ *   grid (min(tiles, multiprocessors))   block 576   shared: what a multiprocessor has
  *   bytes each weight once */
 #ifndef METRALE_LINEAR_RING_CUH
 #define METRALE_LINEAR_RING_CUH
@@ -55,13 +55,13 @@ template <typename F> struct LinearWork : Dense {
         const Matrix &m = pick(j, &t);
         return m.w + (size_t)t * frag_tile_bytes<F>(k);
     }
-    __device__ __forceinline__ void finish(int j, int o, int lane, const float (&sum)[4]) const
+    __device__ __forceinline__ void finish(int j, int lane, const float (&sum)[4]) const
     {
         int t;
         const Matrix m = pick(j, &t);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int r = sum_token(o, lane, i), n = 16 * t + sum_row(lane, i);
+            const int r = sum_token(lane, i), n = 16 * t + sum_row(lane, i);
             if (r >= rows || n >= m.n)
                 continue;
             const size_t at = (size_t)r * m.n + n;
@@ -74,28 +74,28 @@ template <typename F> struct LinearWork : Dense {
 };
 
 /* y = silu(g . x) * (u . x): jobs in pairs. */
-template <typename F, int OCTETS> struct GateWork : Dense {
+template <typename F> struct GateWork : Dense {
     Matrix g, u;
-    mutable float gate[OCTETS][4];
+    mutable float gate[4];
 
     __device__ __forceinline__ int jobs() const { return 2 * share_of(g.tiles()); }
     __device__ __forceinline__ const uint8_t *tile(int j) const
     {
         return (j % 2 ? u : g).w + (size_t)((int)blockIdx.x + j / 2 * (int)gridDim.x) * frag_tile_bytes<F>(k);
     }
-    __device__ __forceinline__ void finish(int j, int o, int lane, const float (&sum)[4]) const
+    __device__ __forceinline__ void finish(int j, int lane, const float (&sum)[4]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int r = sum_token(o, lane, i), n = 16 * ((int)blockIdx.x + j / 2 * (int)gridDim.x) + sum_row(lane, i);
+            const int r = sum_token(lane, i), n = 16 * ((int)blockIdx.x + j / 2 * (int)gridDim.x) + sum_row(lane, i);
             if (r >= rows || n >= g.n)
                 continue;
             const float *bias = j % 2 ? u.bias : g.bias;
             const float v = to_bf16(frag_finish<F>(tile(j), sum_row(lane, i), sum[i]) + (bias ? bias[n] : 0.0f));
             if (j % 2 == 0)
-                gate[o][i] = v;
+                gate[i] = v;
             else
-                g.y[(size_t)r * g.n + n] = __float2bfloat16_rn(gate[o][i] / (1.0f + __expf(-gate[o][i])) * v);
+                g.y[(size_t)r * g.n + n] = __float2bfloat16_rn(gate[i] / (1.0f + __expf(-gate[i])) * v);
         }
     }
 };
@@ -117,11 +117,11 @@ template <typename F> struct HeadWork {
     __device__ __forceinline__ int first(int) const { return 0; }
     __device__ __forceinline__ int tokens(int) const { return outs; }
     __device__ __forceinline__ const bf16 *x(int r) const { return in + (size_t)source[r] * k; }
-    __device__ __forceinline__ void finish(int j, int o, int lane, const float (&sum)[4]) const
+    __device__ __forceinline__ void finish(int j, int lane, const float (&sum)[4]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int r = sum_token(o, lane, i), c = 16 * ((int)blockIdx.x + j * (int)gridDim.x) + sum_row(lane, i);
+            const int r = sum_token(lane, i), c = 16 * ((int)blockIdx.x + j * (int)gridDim.x) + sum_row(lane, i);
             if (r >= outs || c >= n)
                 continue;
             const float v = frag_finish<F>(tile(j), sum_row(lane, i), sum[i]) * scale;
@@ -152,13 +152,13 @@ template <typename F> struct ExpertWork {
     __device__ __forceinline__ int first(int j) const { return own ? pair(j) : pair(j) / chosen; }
     __device__ __forceinline__ int tokens(int) const { return 1; }
     __device__ __forceinline__ const bf16 *x(int r) const { return in + (size_t)r * k; }
-    __device__ __forceinline__ void finish(int j, int o, int lane, const float (&sum)[4]) const
+    __device__ __forceinline__ void finish(int j, int lane, const float (&sum)[4]) const
     {
         const int t = ((int)blockIdx.x + j * (int)gridDim.x) % tiles(), p = pair(j);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             const int c = 16 * t + sum_row(lane, i);
-            if (sum_token(o, lane, i) != 0 || c >= n)
+            if (sum_token(lane, i) != 0 || c >= n)
                 continue;
             const float v =
                 frag_finish<F>(tile(j), sum_row(lane, i), sum[i]) + (bias ? bias[(size_t)ids[p] * n + c] : 0.0f);
@@ -167,78 +167,70 @@ template <typename F> struct ExpertWork {
     }
 };
 
-#define RING_KERNEL(OCTETS) extern "C" __global__ void __launch_bounds__(ring_threads(OCTETS), 1)
+#define RING_KERNEL extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
 
-/* The entries of one format for 8 * OCTETS rows: X its name in FAMILIES.toml, F its struct. */
-#define RING_ROWS(ENTRY, X, F, OCTETS)                                                                                 \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, float *partial, int rows, int n, int k)   \
+/* The entries of one format: X its name in FAMILIES.toml, F its struct. */
+#define RING_ENTRIES(X, F)                                                                                             \
+    RING_KERNEL                                                                                                        \
+    ring_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, float *partial, int rows, int n, int k)      \
     {                                                                                                                  \
         const LinearWork<F> work = {{x, rows, k}, {y, w, bias, n}, {}, {}, nullptr, 0.0f};                             \
-        ring_run<F, OCTETS, 1>(work, k, rows, nullptr, partial, false);                                                \
+        ring_run<F>(work, k, rows, nullptr, partial, false);                                                           \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_add_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, const bf16 *r, float *partial,        \
-                    int rows, int n, int k, float scale)                                                               \
+    RING_KERNEL                                                                                                        \
+    ring_add_##X(bf16 *y, const bf16 *x, const uint8_t *w, const float *bias, const bf16 *r, float *partial, int rows, \
+                 int n, int k, float scale)                                                                            \
     {                                                                                                                  \
         const LinearWork<F> work = {{x, rows, k}, {y, w, bias, n}, {}, {}, r, scale};                                  \
-        ring_run<F, OCTETS, 1>(work, k, rows, nullptr, partial, false);                                                \
+        ring_run<F>(work, k, rows, nullptr, partial, false);                                                           \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_3_##X(bf16 *yq, bf16 *yk, bf16 *yv, const bf16 *x, const uint8_t *wq, const uint8_t *wk,                   \
-                  const uint8_t *wv, const float *bq, const float *bk, const float *bv, float *partial, int rows,      \
-                  int nq, int nk, int nv, int k)                                                                       \
+    RING_KERNEL                                                                                                        \
+    ring_3_##X(bf16 *yq, bf16 *yk, bf16 *yv, const bf16 *x, const uint8_t *wq, const uint8_t *wk, const uint8_t *wv,   \
+               const float *bq, const float *bk, const float *bv, float *partial, int rows, int nq, int nk, int nv,    \
+               int k)                                                                                                  \
     {                                                                                                                  \
         const LinearWork<F> work = {                                                                                   \
             {x, rows, k}, {yq, wq, bq, nq}, {yk, wk, bk, nk}, {yv, wv, bv, nv}, nullptr, 0.0f};                        \
-        ring_run<F, OCTETS, 1>(work, k, rows, nullptr, partial, false);                                                \
+        ring_run<F>(work, k, rows, nullptr, partial, false);                                                           \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_norm_3_##X(bf16 *yq, bf16 *yk, bf16 *yv, const bf16 *x, const float *norm, const uint8_t *wq,              \
-                       const uint8_t *wk, const uint8_t *wv, const float *bq, const float *bk, const float *bv,        \
-                       float *partial, int rows, int nq, int nk, int nv, int k, float eps, float offset)               \
+    RING_KERNEL                                                                                                        \
+    ring_norm_3_##X(bf16 *yq, bf16 *yk, bf16 *yv, const bf16 *x, const float *norm, const uint8_t *wq,                 \
+                    const uint8_t *wk, const uint8_t *wv, const float *bq, const float *bk, const float *bv,           \
+                    float *partial, int rows, int nq, int nk, int nv, int k, float eps, float offset)                  \
     {                                                                                                                  \
         const LinearWork<F> work = {                                                                                   \
             {x, rows, k}, {yq, wq, bq, nq}, {yk, wk, bk, nk}, {yv, wv, bv, nv}, nullptr, 0.0f};                        \
         const Norm in = {norm, eps, offset};                                                                           \
-        ring_run<F, OCTETS, 1>(work, k, rows, &in, partial, false);                                                    \
+        ring_run<F>(work, k, rows, &in, partial, false);                                                               \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_gate_##X(bf16 *y, const bf16 *x, const uint8_t *wg, const uint8_t *wu, const float *bg, const float *bu,   \
-                     float *partial, int rows, int n, int k)                                                           \
+    RING_KERNEL                                                                                                        \
+    ring_gate_##X(bf16 *y, const bf16 *x, const uint8_t *wg, const uint8_t *wu, const float *bg, const float *bu,      \
+                  float *partial, int rows, int n, int k)                                                              \
     {                                                                                                                  \
-        const GateWork<F, OCTETS> work = {{x, rows, k}, {y, wg, bg, n}, {y, wu, bu, n}, {}};                           \
-        ring_run<F, OCTETS, 2>(work, k, rows, nullptr, partial, false);                                                \
+        const GateWork<F> work = {{x, rows, k}, {y, wg, bg, n}, {y, wu, bu, n}, {}};                                   \
+        ring_run<F>(work, k, rows, nullptr, partial, false);                                                           \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_norm_gate_##X(bf16 *y, const bf16 *x, const float *norm, const uint8_t *wg, const uint8_t *wu,             \
-                          const float *bg, const float *bu, float *partial, int rows, int n, int k, float eps,         \
-                          float offset)                                                                                \
+    RING_KERNEL                                                                                                        \
+    ring_norm_gate_##X(bf16 *y, const bf16 *x, const float *norm, const uint8_t *wg, const uint8_t *wu,                \
+                       const float *bg, const float *bu, float *partial, int rows, int n, int k, float eps,            \
+                       float offset)                                                                                   \
     {                                                                                                                  \
-        const GateWork<F, OCTETS> work = {{x, rows, k}, {y, wg, bg, n}, {y, wu, bu, n}, {}};                           \
+        const GateWork<F> work = {{x, rows, k}, {y, wg, bg, n}, {y, wu, bu, n}, {}};                                   \
         const Norm in = {norm, eps, offset};                                                                           \
-        ring_run<F, OCTETS, 2>(work, k, rows, &in, partial, false);                                                    \
+        ring_run<F>(work, k, rows, &in, partial, false);                                                               \
     }                                                                                                                  \
-    RING_KERNEL(OCTETS)                                                                                                \
-    ENTRY##_head_##X(float *y, const bf16 *x, const uint8_t *w, const int *source, float *partial, int outs, int n,    \
-                     int k, float scale, float softcap)                                                                \
+    RING_KERNEL                                                                                                        \
+    ring_head_##X(float *y, const bf16 *x, const uint8_t *w, const int *source, float *partial, int outs, int n,       \
+                  int k, float scale, float softcap)                                                                   \
     {                                                                                                                  \
         const HeadWork<F> work = {y, x, w, source, outs, n, k, scale, softcap};                                        \
-        ring_run<F, OCTETS, 1>(work, k, outs, nullptr, partial, false);                                                \
-    }
-
-/* All of a format; and without up to 32 rows: up to 8, experts. */
-#define RING_ENTRIES(X, F)                                                                                             \
-    RING_FEW_ENTRIES(X, F)                                                                                             \
-    RING_ROWS(ring32, X, F, 4)
-
-#define RING_FEW_ENTRIES(X, F)                                                                                         \
-    RING_ROWS(ring, X, F, 1)                                                                                           \
-    RING_KERNEL(1)                                                                                                     \
+        ring_run<F>(work, k, outs, nullptr, partial, false);                                                           \
+    }                                                                                                                  \
+    RING_KERNEL                                                                                                        \
     ring_expert_##X(bf16 *y, const bf16 *x, const int *ids, const uint8_t *w, const float *bias, int rows, int chosen, \
                     int xwidth, int n, int k)                                                                          \
     {                                                                                                                  \
         const ExpertWork<F> work = {y, x, ids, w, bias, rows * chosen, chosen, n, k, xwidth != k};                     \
-        ring_run<F, 1, 1>(work, k, 1, nullptr, nullptr, true);                                                         \
+        ring_run<F>(work, k, 1, nullptr, nullptr, true);                                                               \
     }
 #endif

@@ -1,15 +1,16 @@
-/* ring.cuh - matrix products of few rows (8 * OCTETS at most) at the speed of memory: y[r][n] = x[r] . w[n], weights in the layout `frag`.
+/* ring.cuh - matrix products of 1 to 8 rows at the speed of memory: y[r][n] = x[r] . w[n], weights in the layout `frag`.
  *
- * One block stays on each multiprocessor and takes every CTAS-th tile of 16 outputs. The last warp fills a ring of
- * stages with bulk copies of the tiles' bytes, which it starts before the kernel in front has ended: weights depend on nothing.
- * The others (16 warps, 8 where OCTETS > 1) wait for x, put it into shared memory in the order in which mma takes it as B, and
- * consume the stages.
+ * One block of 18 warps stays on each multiprocessor and takes every CTAS-th tile of 16 outputs. One warp fills a ring of stages
+ * with bulk copies of the tiles' bytes, which it starts before the kernel in front has ended: weights depend on nothing. 16
+ * warps wait for x, put it into shared memory in the order in which mma takes it as B, and consume the stages. The last warp
+ * adds the sums of the 16 and finishes outputs, so that no consumer is held up by that.
  *
- * Order of a sum, the same for every number of rows: k is cut in phases of 4096 / OCTETS. Group i of a tile's stage s belongs to
- * warp i mod TEAM of a team that s and the tile's place say; a warp adds its groups in order; the warps' sums are added in order; then the
- * phases. So a row's bits depend on the row alone.
+ * Order of a sum, the same for every number of rows: k is cut in phases of 4096. In a phase, group i of stage s belongs to warp
+ * i mod TEAM of a team that s and the tile's place say; a warp adds its groups in order; the 16 warps' sums are added in order;
+ * then the phases. So a row's bits depend on the row alone. With a norm, x goes in times the norm's weights, and the sums are
+ * multiplied by 1 / rms(x) at the end.
  *
- * Shared memory: the ring in what the launch gives beyond the sums (16 KB) and x. x is there for as many phases at once as 64 KB
+ * Shared memory: the ring in what the launch gives beyond the sums (32 KB) and x. x is there for as many phases at once as 64 KB
  * hold (a span); where that is less than k, spans are the outer loop and what is summed so far waits in `partial`. */
 #ifndef METRALE_RING_CUH
 #define METRALE_RING_CUH
@@ -18,7 +19,12 @@
 
 enum {
     X_BYTES = 65536, /* of x at once */
-    SUMS = 2,        /* buffers of the warps' sums */
+    CONSUMERS = 16,
+    RING_THREADS = 32 * (CONSUMERS + 2),
+    PHASE = 4096, /* k's */
+    SUMS = 4,     /* buffers of the warps' sums */
+    SUM_BYTES = SUMS * CONSUMERS * 512,
+    MAX_ROWS = 8,
     MAX_SLOTS = 16
 };
 
@@ -78,17 +84,6 @@ __device__ __forceinline__ void direct_get(uint4 (&x)[F::QUADS], const bf16 *row
     }
 }
 
-/* Warps that consume: with more octets of rows a thread has more to keep. */
-__host__ __device__ constexpr int ring_consumers(int octets)
-{
-    return octets > 1 ? 8 : 16;
-}
-
-__host__ __device__ constexpr int ring_threads(int octets)
-{
-    return 32 * (ring_consumers(octets) + 1);
-}
-
 struct Ring {
     uint8_t *stages;
     uint64_t *full, *empty;
@@ -105,7 +100,7 @@ struct Ring {
 };
 
 /* Named barrier of the consumers; 0 is __syncthreads. */
-template <int CONSUMERS> __device__ __forceinline__ void consumers_sync()
+__device__ __forceinline__ void consumers_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * CONSUMERS) : "memory");
 }
@@ -131,48 +126,71 @@ __device__ __forceinline__ void load_8(bf16 (&v)[8], const bf16 *p, int n)
         v[i] = i < n ? p[i] : __float2bfloat16_rn(0.0f);
 }
 
-/* What is done to x on its way in: nothing, or rms_norm with weights w. As rms_norm_block sums: 256 threads a row, 8 elements
- * each, lanes, then warps. */
+/* rms_norm of x on its way in, with weights w. */
 struct Norm {
     const float *w;
     float eps, offset;
 };
 
+/* x of formats that become f16 is scaled by a power of two where it comes without its norm: f16 ends at 65504. */
+template <typename F> __device__ __forceinline__ constexpr float norm_shift()
+{
+    return F::Half ? 1.0f / 64 : 1.0f;
+}
+
+/* A span of x to shared memory by all consumers. A warp has the same 16-byte pieces of every row; squares[r] is this thread's
+ * share of the sum of row r's squares. */
+template <typename F, typename Work>
+__device__ __forceinline__ void load_span(const Operand<F> &operand, const Work &work, int k, int k0, int k_end,
+                                          int rows, const Norm *norm, float (&squares)[MAX_ROWS])
+{
+    for (int c = k0 + 8 * (int)threadIdx.x; c < k_end; c += 8 * 32 * CONSUMERS) {
+        float w[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            w[i] = norm && c + i < k ? (norm->w[c + i] + norm->offset) * norm_shift<F>() : 0.0f;
+#pragma unroll
+        for (int r = 0; r < MAX_ROWS; r++) {
+            if (r >= rows)
+                break;
+            bf16 v[8];
+            load_8(v, work.x(r) + c, k - c);
+            if (norm)
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float f = __bfloat162float(v[i]);
+                    squares[r] = fmaf(f, f, squares[r]);
+                    v[i] = __float2bfloat16_rn(f * w[i]);
+                }
+            operand.put(r, c - k0, v);
+        }
+    }
+}
+
 /* A job is a tile with the x rows it meets. Work has
  *   jobs()                    how many this block has
  *   tile(j)                   where the tile's bytes begin
  *   first(j), tokens(j)       its rows of x
- *   finish(j, o, lane, sum[4])   called by one warp once job j's sums of octet o of its rows are complete; for jobs j, j + 1, ... of one pair
- *                             (PARTS) by the same warp in order
+ *   finish(j, lane, sum[4])   called by one warp once job j's sums are complete, for all jobs in order
  *   x(r)                      row r of x in memory
  *   DIRECT                    each job has a row of its own, read from memory as it is used */
-template <typename F, int OCTETS, int PARTS, typename Work>
+template <typename F, typename Work>
 __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, const Norm *norm, float *partial,
                                          bool late)
 {
     extern __shared__ __align__(128) uint8_t shared[];
-    enum {
-        CONSUMERS = ring_consumers(OCTETS),
-        PHASE = 4096 / OCTETS,
-        PER_PHASE = PHASE / F::GROUP,
-        SUM_BYTES = SUMS * CONSUMERS * OCTETS * 512
-    };
-    enum {
-        STAGE = Deal<F>::STAGE < PER_PHASE ? Deal<F>::STAGE : PER_PHASE,
-        TEAM = Deal<F>::TEAM,
-        TEAMS = CONSUMERS / TEAM
-    };
-    __shared__ uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], sums_full[SUMS], sums_empty[SUMS];
-    __shared__ float row_scale[8 * OCTETS], warp_sums[CONSUMERS];
+    enum { PER_PHASE = PHASE / F::GROUP, STAGE = Deal<F>::STAGE, TEAM = Deal<F>::TEAM, TEAMS = CONSUMERS / TEAM };
     enum { STAGE_BYTES = STAGE / F::SUPER * F::BYTES };
+    __shared__ uint64_t full[MAX_SLOTS], empty[MAX_SLOTS], sums_full[SUMS], sums_empty[SUMS];
+    __shared__ float row_squares[MAX_ROWS][CONSUMERS];
 
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int groups = frag_groups<F>(k), phases = (groups + PER_PHASE - 1) / PER_PHASE;
     int fit = Work::DIRECT ? phases : X_BYTES / (2 * PHASE * x_rows);
     fit = fit < phases ? (fit < 1 ? 1 : fit) : phases;
     const int x_bytes = Work::DIRECT ? 0 : fit == phases ? 2 * x_rows * groups * F::GROUP : 2 * x_rows * fit * PHASE;
-    float *sums = reinterpret_cast<float *>(shared);
-    Operand<F> operand = {reinterpret_cast<uint32_t *>(shared + SUM_BYTES), x_rows};
+    float4 *const sums = reinterpret_cast<float4 *>(shared);
+    const Operand<F> operand = {reinterpret_cast<uint32_t *>(shared + SUM_BYTES), x_rows};
     Ring ring = {shared + SUM_BYTES + x_bytes, full, empty, 0, 0, 0};
     ring.n_slots = ((int)dynamic_shared_bytes() - SUM_BYTES - x_bytes) / STAGE_BYTES;
     ring.n_slots = ring.n_slots < MAX_SLOTS ? ring.n_slots : MAX_SLOTS;
@@ -191,91 +209,108 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
     }
     __syncthreads();
 
-    if (warp == CONSUMERS) {
+    int buffer = 0;
+    uint32_t parity = 0; /* of the buffer's use */
+    auto next_buffer = [&] {
+        if (++buffer == SUMS) {
+            buffer = 0;
+            parity ^= 1;
+        }
+    };
+
+    if (warp == CONSUMERS) { /* the ring is filled */
         if (lane != 0)
             return;
         if (late) /* which tiles there are is a predecessor's result */
             wait_for_predecessors();
         const uint64_t policy = policy_evict_first();
         const int jobs = work.jobs();
-        bool first_use = true;
         for (int p0 = 0; p0 < phases; p0 += fit)
             for (int j = 0; j < jobs; j++) {
                 const uint8_t *at = work.tile(j) + F::HEAD + frag_bytes<F>(p0 * PER_PHASE);
                 const int end = min(groups, (p0 + fit) * PER_PHASE);
                 for (int g = p0 * PER_PHASE; g < end; g += STAGE) {
                     const uint32_t bytes = (uint32_t)frag_bytes<F>(min(STAGE, end - g));
-                    if (!first_use)
-                        barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+                    barrier_wait(&empty[ring.slot], ring.parity ^ 1);
                     barrier_expect(&full[ring.slot], bytes);
                     bulk_copy(ring.stages + (size_t)ring.slot * STAGE_BYTES, at, bytes, &full[ring.slot], policy);
                     at += bytes;
                     ring.next();
-                    first_use = first_use && ring.slot != 0;
                 }
             }
         return;
     }
 
     wait_for_predecessors();
-    if (norm) {
-        const int half = (int)threadIdx.x / 256, at = (int)threadIdx.x % 256;
-        for (int r0 = 0; r0 < x_rows; r0 += CONSUMERS / 8) {
-            const int r = r0 + half;
-            float sum = 0.0f;
-            for (int c = 8 * at; r < x_rows && c < k; c += 8 * 256) {
-                bf16 v[8];
-                load_8(v, work.x(r) + c, k - c);
+    const int jobs = work.jobs();
+    if (warp > CONSUMERS) {            /* sums are finished */
+        float scale[2] = {1.0f, 1.0f}; /* of this lane's two tokens */
+        bool scaled = norm == nullptr;
+        for (int p0 = 0; p0 < phases; p0 += fit)
+            for (int j = 0; j < jobs; j++) {
+                const int end = min(groups, (p0 + fit) * PER_PHASE);
+                float4 *const part =
+                    reinterpret_cast<float4 *>(partial) + ((size_t)j * gridDim.x + blockIdx.x) * 32 + lane;
+                float4 total = p0 > 0 ? *part : make_float4(0, 0, 0, 0);
+                for (int ph = p0 * PER_PHASE; ph < end; ph += PER_PHASE) {
+                    const float4 *const in = sums + buffer * CONSUMERS * 32 + lane;
+                    barrier_wait(&sums_full[buffer], parity);
+                    float4 v = in[0];
 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    sum = fmaf(__bfloat162float(v[i]), __bfloat162float(v[i]), sum);
+                    for (int w = 1; w < CONSUMERS; w++) {
+                        const float4 u = in[32 * w];
+                        v = make_float4(v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w);
+                    }
+                    total = make_float4(total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w);
+                    asm volatile("" : "+f"(total.x), "+f"(total.y), "+f"(total.z), "+f"(total.w)::"memory");
+                    __syncwarp();
+                    if (lane == 0)
+                        barrier_arrive(&sums_empty[buffer]);
+                    next_buffer();
+                }
+                if (end < groups) { /* partial: [jobs][blocks][32 lanes][4] */
+                    *part = total;
+                    continue;
+                }
+                if (!scaled) /* the consumers' squares came with their first sums of this span, the last one */
+                    for (int i = 0; i < 2; i++) {
+                        const int r = lane % 4 * 2 + i;
+                        float sum = 0.0f;
+                        for (int w = 0; r < x_rows && w < CONSUMERS; w++)
+                            sum += row_squares[r][w];
+                        scale[i] = rsqrtf(sum / (float)k + norm->eps) / norm_shift<F>();
+                    }
+                scaled = true;
+                const float sum[4] = {total.x * scale[0], total.y * scale[1], total.z * scale[0], total.w * scale[1]};
+                work.finish(j, lane, sum);
             }
-            sum = warp_sum(sum);
-            if (lane == 0)
-                warp_sums[warp] = sum;
-            consumers_sync<CONSUMERS>();
-            sum = warp_sum(lane < 8 ? warp_sums[8 * half + lane] : 0.0f);
-            if (at == 0 && r < x_rows)
-                row_scale[r] = rsqrtf(sum / (float)k + norm->eps);
-            consumers_sync<CONSUMERS>();
-        }
+        return;
     }
 
-    const int jobs = work.jobs(), team = warp / TEAM, member = warp % TEAM;
-    int buffer = 0;
-    uint32_t buffer_parity = 0;
-    bool buffer_first = true;
+    const int team = warp / TEAM, member = warp % TEAM;
+    float squares[MAX_ROWS] = {};
     for (int p0 = 0; p0 < phases; p0 += fit) {
-        const int k0 = p0 * PHASE, k_end = min(groups * F::GROUP, (p0 + fit) * PHASE), chunks = (k_end - k0) / 8;
+        const int end = min(groups, (p0 + fit) * PER_PHASE);
         if (p0 > 0)
-            consumers_sync<CONSUMERS>(); /* the last span's x is read */
-        for (int e = (int)threadIdx.x; !Work::DIRECT && e < x_rows * chunks; e += 32 * CONSUMERS) {
-            const int r = e / chunks, c = k0 + e % chunks * 8;
-            bf16 v[8];
-            load_8(v, work.x(r) + c, k - c);
-            if (norm) {
+            consumers_sync(); /* the last span's x is read */
+        if (!Work::DIRECT)
+            load_span(operand, work, k, p0 * PHASE, end * F::GROUP, x_rows, norm, squares);
+        if (norm && end == groups)
 #pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    const float w = c + i < k ? norm->w[c + i] + norm->offset : 0.0f;
-                    v[i] = __float2bfloat16_rn(__bfloat162float(v[i]) * (row_scale[r] * w));
-                }
+            for (int r = 0; r < MAX_ROWS; r++) {
+                if (r >= x_rows)
+                    break;
+                const float sum = warp_sum(squares[r]);
+                if (lane == 0)
+                    row_squares[r][warp] = sum;
             }
-            operand.put(r, c - k0, v);
-        }
-        consumers_sync<CONSUMERS>();
+        consumers_sync();
 
         for (int j = 0; j < jobs; j++) {
-            const int end = min(groups, (p0 + fit) * PER_PHASE), first = work.first(j), tokens = work.tokens(j);
-            const bool mine = j / PARTS % CONSUMERS == warp;
-            float4 *const part =
-                reinterpret_cast<float4 *>(partial) + ((size_t)j * gridDim.x + blockIdx.x) * OCTETS * 32 + lane;
-            float4 total[OCTETS];
-#pragma unroll
-            for (int o = 0; o < OCTETS; o++)
-                total[o] = p0 > 0 && mine ? part[32 * o] : make_float4(0, 0, 0, 0);
+            const int first = work.first(j), tokens = work.tokens(j);
             for (int ph = p0 * PER_PHASE; ph < end; ph += PER_PHASE) {
                 const int stop = min(end, ph + PER_PHASE);
-                float acc[OCTETS][4] = {};
+                float acc[4] = {0, 0, 0, 0};
                 for (int g = ph; g < stop; g += STAGE) {
                     /* All wait for every stage and hand it back: a barrier tells odd from even, so that a warp may be neither
                      * behind nor ahead of a slot by two uses. */
@@ -285,85 +320,40 @@ __device__ __forceinline__ void ring_run(const Work &work, int k, int x_rows, co
                         const int n = min(STAGE, stop - g);
                         for (int i = member; i < n; i += TEAM) {
                             F a;
+                            uint4 x[F::QUADS];
                             frag_load(a, stage, i, lane);
-#pragma unroll
-                            for (int o = 0; o < OCTETS; o++) {
-                                uint4 x[F::QUADS];
-                                if (Work::DIRECT)
-                                    direct_get<F>(x, work.x(first), (g + i) * F::GROUP, k, lane);
-                                else
-                                    operand.get(x, g + i - p0 * PER_PHASE, first + 8 * o, tokens - 8 * o, lane);
-                                a.add(acc[o], x);
-                            }
+                            if (Work::DIRECT)
+                                direct_get<F>(x, work.x(first), (g + i) * F::GROUP, k, lane);
+                            else
+                                operand.get(x, g + i - p0 * PER_PHASE, first, tokens, lane);
+                            a.add(acc, x);
                         }
                         /* what was loaded has been used, hence has come, before the slot is given back */
-#pragma unroll
-                        for (int o = 0; o < OCTETS; o++)
-                            asm volatile(""
-                                         : "+f"(acc[o][0]), "+f"(acc[o][1]), "+f"(acc[o][2]),
-                                           "+f"(acc[o][3])::"memory");
+                        asm volatile("" : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])::"memory");
                     }
                     __syncwarp();
                     if (lane == 0)
                         barrier_arrive(&empty[ring.slot]);
                     ring.next();
                 }
-                if (!buffer_first)
-                    barrier_wait(&sums_empty[buffer], buffer_parity ^ 1);
-                float4 *const all = reinterpret_cast<float4 *>(sums) + buffer * CONSUMERS * OCTETS * 32 + lane;
-#pragma unroll
-                for (int o = 0; o < OCTETS; o++)
-                    all[(warp * OCTETS + o) * 32] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
+                barrier_wait(&sums_empty[buffer], parity ^ 1);
+                sums[(buffer * CONSUMERS + warp) * 32 + lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
                 __syncwarp();
                 if (lane == 0)
                     barrier_arrive(&sums_full[buffer]);
-                if (mine) {
-                    barrier_wait(&sums_full[buffer], buffer_parity);
-#pragma unroll
-                    for (int o = 0; o < OCTETS; o++) {
-                        float4 v = all[o * 32];
-#pragma unroll
-                        for (int w = 1; w < CONSUMERS; w++) {
-                            const float4 u = all[(w * OCTETS + o) * 32];
-                            v = make_float4(v.x + u.x, v.y + u.y, v.z + u.z, v.w + u.w);
-                        }
-                        total[o] = make_float4(total[o].x + v.x, total[o].y + v.y, total[o].z + v.z, total[o].w + v.w);
-                        asm volatile(""
-                                     : "+f"(total[o].x), "+f"(total[o].y), "+f"(total[o].z),
-                                       "+f"(total[o].w)::"memory");
-                    }
-                    __syncwarp();
-                    if (lane == 0)
-                        barrier_arrive(&sums_empty[buffer]);
-                }
-                if (++buffer == SUMS) {
-                    buffer = 0;
-                    buffer_parity ^= 1;
-                    buffer_first = false;
-                }
-            }
-#pragma unroll
-            for (int o = 0; o < OCTETS; o++) {
-                if (!mine)
-                    continue;
-                if (end < groups) /* partial: [jobs][blocks][OCTETS][32 lanes][4] */
-                    part[32 * o] = total[o];
-                else {
-                    const float sum[4] = {total[o].x, total[o].y, total[o].z, total[o].w};
-                    work.finish(j, o, lane, sum);
-                }
+                next_buffer();
             }
         }
     }
 }
 
-/* Element c of a lane's four sums of octet o: row of the tile, token. */
+/* Element c of a lane's four sums: row of the tile, token. */
 __device__ __forceinline__ int sum_row(int lane, int c)
 {
     return lane / 4 + c / 2 * 8;
 }
-__device__ __forceinline__ int sum_token(int o, int lane, int c)
+__device__ __forceinline__ int sum_token(int lane, int c)
 {
-    return 8 * o + lane % 4 * 2 + c % 2;
+    return lane % 4 * 2 + c % 2;
 }
 #endif

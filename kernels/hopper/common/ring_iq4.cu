@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(iq4_nl, FragIq4Nl)
-RING_FEW_ENTRIES(iq4_xs, FragIq4Xs)
+RING_ENTRIES(iq4_nl, FragIq4Nl)
+RING_ENTRIES(iq4_xs, FragIq4Xs)

@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(q4_k, FragQ4_K)
-RING_FEW_ENTRIES(q5_k, FragQ5_K)
+RING_ENTRIES(q4_k, FragQ4_K)
+RING_ENTRIES(q5_k, FragQ5_K)

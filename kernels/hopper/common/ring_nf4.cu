@@ -2,5 +2,5 @@
 #include "frag_spans.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(nf4_64, Nf4<64>)
-RING_FEW_ENTRIES(nf4_32, Nf4<32>)
+RING_ENTRIES(nf4_64, Nf4<64>)
+RING_ENTRIES(nf4_32, Nf4<32>)

@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(q2_k, FragQ2_K)
-RING_FEW_ENTRIES(q3_k, FragQ3_K)
+RING_ENTRIES(q2_k, FragQ2_K)
+RING_ENTRIES(q3_k, FragQ3_K)

@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(q4_0, FragQ4_0)
-RING_FEW_ENTRIES(q4_1, FragQ4_1)
+RING_ENTRIES(q4_0, FragQ4_0)
+RING_ENTRIES(q4_1, FragQ4_1)

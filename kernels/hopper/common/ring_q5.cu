@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(q5_0, FragQ5_0)
-RING_FEW_ENTRIES(q5_1, FragQ5_1)
+RING_ENTRIES(q5_0, FragQ5_0)
+RING_ENTRIES(q5_1, FragQ5_1)

@@ -2,5 +2,5 @@
 #include "frag_gguf.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(q8_0, FragQ8_0)
-RING_FEW_ENTRIES(q6_k, FragQ6_K)
+RING_ENTRIES(q8_0, FragQ8_0)
+RING_ENTRIES(q6_k, FragQ6_K)

@@ -2,6 +2,6 @@
 #include "frag_spans.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(w4_128, FragW4_128)
-RING_FEW_ENTRIES(w4_64, FragW4_64)
-RING_FEW_ENTRIES(w4_32, FragW4_32)
+RING_ENTRIES(w4_128, FragW4_128)
+RING_ENTRIES(w4_64, FragW4_64)
+RING_ENTRIES(w4_32, FragW4_32)

@@ -2,4 +2,4 @@
 #include "frag_spans.cuh"
 #include "linear_ring.cuh"
 
-RING_FEW_ENTRIES(w8_128, FragW8)
+RING_ENTRIES(w8_128, FragW8)
