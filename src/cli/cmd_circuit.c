@@ -198,7 +198,8 @@ static Status lower_one(Plan **out, const Args *a, const Loaded *l, Err *err)
     Status st = options_of(a, l, &mo, err);
     uint32_t rows = a->rows > 0 ? (uint32_t)a->rows : a->extend ? mo.max_rows : 1;
     LowerOptions opt = {.shape = {SHAPE_DECODE, rows / 2 + 1, rows, rows, rows, mo.max_len},
-                        .batch_invariant = mo.batch_invariant};
+                        .batch_invariant = mo.batch_invariant,
+                        .levers = mo.levers};
 
     if (a->extend)
         opt.shape =

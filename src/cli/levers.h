@@ -26,6 +26,8 @@
     X(MAX_SEQS, "max_seqs", INT, "8", 1, 1024, "", "most sequences that run at a time")                                \
     X(BATCH_INVARIANT, "batch_invariant", BOOL, "true", 0, 0, "",                                                      \
       "an answer never depends on its neighbours in the batch")                                                        \
+    X(WGMMA_ATTENTION, "wgmma_attention", BOOL, "false", 0, 0, "",                                                     \
+      "prompts' attention by wgmma on hopper: faster; has not been held to the reference on the card yet")             \
     X(TRACE, "trace", TEXT, "", 0, 0, "", "file that gets a line for every device call")                               \
     X(LOG_LEVEL, "log_level", CHOICE, "info", 0, 0, "debug|info|warn|error",                                           \
       "least important lines that are still printed")                                                                  \

@@ -300,6 +300,13 @@ static int64_t bound(const Levers *levers, LeverId id, uint32_t needed)
     return needed > 0 && lever_origin(levers, id) < FROM_VARIABLE ? needed : lever_int(levers, id);
 }
 
+/* Levers that rules of RULES.toml name. */
+static const char *const *opted_in(const Levers *levers)
+{
+    static const char *const wgmma_attention[] = {"wgmma_attention", NULL};
+    return lever_bool(levers, LEVER_WGMMA_ATTENTION) ? wgmma_attention : NULL;
+}
+
 Status loader_model_options(ModelOptions *out, const Instance *in, const Levers *levers, const LoadOptions *opt,
                             Err *err)
 {
@@ -308,6 +315,7 @@ Status loader_model_options(ModelOptions *out, const Instance *in, const Levers 
     const int64_t needed = bound(levers, LEVER_MAX_LEN, opt->max_len);
     ModelOptions mo = {.max_rows = (uint32_t)lever_int(levers, LEVER_MAX_ROWS),
                        .batch_invariant = lever_bool(levers, LEVER_BATCH_INVARIANT),
+                       .levers = opted_in(levers),
                        .clock = opt->clock};
 
     if (tokens > 0 && tokens < KV_BLOCK_TOKENS)
