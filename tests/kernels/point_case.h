@@ -78,10 +78,11 @@ typedef struct PointCase {
     DType formats[RULE_MAX_VARS];
     uint64_t before[RULE_MAX_NODES], readers[RULE_MAX_VARS];
     uint32_t n_vars, max_blocks, n_blocks;
-    bool writes_kv, computed;      /* computed: value[], kv and expected_pool hold what the reference made */
-    double *value[RULE_MAX_VARS];  /* [rows][width]: an input, or what the reference made */
-    uint8_t *input[RULE_MAX_VARS]; /* an input's bytes; NULL for what a node makes */
-    float *dense[CASE_MAX_WEIGHTS];
+    bool writes_kv, computed;       /* computed: value[], kv and expected_pool hold what the reference made */
+    double *value[RULE_MAX_VARS];   /* [rows][width]: an input, or what the reference made */
+    uint8_t *input[RULE_MAX_VARS];  /* an input's bytes; NULL for what a node makes */
+    uint8_t *raw[CASE_MAX_WEIGHTS]; /* as a checkpoint stores it */
+    float *dense[CASE_MAX_WEIGHTS]; /* its values; of a matrix by case_matrices() */
     uint8_t *laid[CASE_MAX_WEIGHTS];
     size_t laid_bytes[CASE_MAX_WEIGHTS], rope_bytes;
     float *rope_rows;
@@ -150,7 +151,7 @@ static uint32_t case_taps(const PointShape *s)
 enum { MLA_NOPE = 24, MLA_V = 20 };
 static uint32_t case_latent(const PointShape *s) /* the reference expands it for every row, head and token */
 {
-    uint32_t most = s->rows > 32 ? 64 : 192;
+    uint32_t most = s->rows > 32 ? 32 : s->rows > 3 ? 96 : 192;
     return s->k < most ? s->k : most;
 }
 
@@ -647,6 +648,25 @@ static void random_stored(DType t, uint64_t elements, uint8_t *out)
     }
 }
 
+static void case_dense(PointCase *c, uint32_t at)
+{
+    const InstanceWeight *w = &c->weights[at];
+    uint64_t row_bytes = 0;
+
+    assert_true(dtype_row_bytes(w->stored, w->k, &row_bytes));
+    c->dense[at] = case_alloc(c, w->n * w->k, sizeof(float));
+    for (uint64_t r = 0; r < w->n; r++)
+        assert_true(dtype_row_to_f32(w->stored, c->raw[at] + r * row_bytes, w->k, c->dense[at] + r * w->k));
+}
+
+/* The values of the matrices, which only the reference asks for. */
+static void case_matrices(PointCase *c)
+{
+    for (uint32_t i = 0; i < c->block.n_weights; i++)
+        if (c->dense[i] == NULL)
+            case_dense(c, i);
+}
+
 static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_t n, uint64_t k, DType stored)
 {
     uint32_t at = c->block.n_weights++;
@@ -662,16 +682,14 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     assert_true(dtype_row_bytes(stored, k, &row_bytes) && layout_bytes(layout, stored, n, k, &laid));
     /* Experts, one behind the other, each laid out for itself; a vector of theirs is one row. */
     const uint32_t experts = node->op->weights[slot].experts && !vector ? case_experts(c) : 1;
-    uint8_t *raw = case_alloc(c, n, row_bytes);
-    c->dense[at] = case_alloc(c, experts * n * k, sizeof(float));
+    c->raw[at] = case_alloc(c, experts * n, row_bytes);
     c->laid[at] = case_alloc(c, experts * laid, 1);
     c->laid_bytes[at] = experts * laid;
     rows = layout_rows(layout);
     for (uint32_t e = 0; e < experts; e++) {
+        uint8_t *raw = c->raw[at] + e * n * row_bytes;
         if (!random_rows(stored, n, k, raw, case_random))
             random_stored(stored, n * k, raw);
-        for (uint64_t r = 0; r < n; r++)
-            assert_true(dtype_row_to_f32(stored, raw + r * row_bytes, k, c->dense[at] + (e * n + r) * k));
         for (uint64_t r = 0; r < n; r += rows)
             layout_piece(layout, stored, k, (uint32_t)(n - r < rows ? n - r : rows), raw + r * row_bytes,
                          c->laid[at] + e * laid + laid / ((n + rows - 1) / rows) * (r / rows));
@@ -679,6 +697,8 @@ static void case_weight(PointCase *c, InstanceNode *node, uint32_t slot, uint64_
     if (node->op->weights[slot].experts)
         c->weights[at].experts = case_experts(c);
     c->weights[at].n *= experts;
+    if (vector)
+        case_dense(c, at);
 }
 
 /* Static scales: positive, such that some inputs are beyond what the format holds and most are not. */

@@ -276,7 +276,10 @@ static void reference_node(PointCase *c, const InstanceNode *n, uint32_t r)
 /* Fills value[] of all that the nodes make, and expected_pool; once for a case, whose states move on. */
 static void case_reference(PointCase *c)
 {
-    for (uint32_t i = 0; i < c->rule->n_nodes && !c->computed; i++)
+    if (c->computed)
+        return;
+    case_matrices(c);
+    for (uint32_t i = 0; i < c->rule->n_nodes; i++)
         for (uint32_t r = 0; r < (c->nodes[i].op->on_outputs ? c->shape->outs : c->shape->rows); r++)
             reference_node(c, &c->nodes[i], r);
     c->computed = true;
