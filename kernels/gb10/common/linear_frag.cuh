@@ -7,7 +7,7 @@
  * row's bits depend on nothing but the row. Fused ends round to bf16 where the ops they fuse would. */
 #ifndef METRALE_LINEAR_FRAG_CUH
 #define METRALE_LINEAR_FRAG_CUH
-#include "frag.cuh"
+#include "matrix.cuh"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 
@@ -81,29 +81,11 @@ __device__ __forceinline__ float tile_sum(const float *red, const uint8_t *tile,
     return frag_finish<F>(tile, r, sum);
 }
 
-__device__ __forceinline__ float to_bf16(float v)
-{
-    return __bfloat162float(__float2bfloat16_rn(v));
-}
-
-__device__ __forceinline__ float silu(float g)
-{
-    return g / (1.0f + __expf(-g));
-}
-
 /* Tokens of this block, and how many. */
 template <int NT> __device__ __forceinline__ int first_row()
 {
     return (int)blockIdx.y * 8 * NT;
 }
-
-/* One of up to three matrices that read the same x. */
-struct Matrix {
-    bf16 *y;
-    const uint8_t *w;
-    const float *bias;
-    int n;
-};
 
 template <typename F, int NT>
 __device__ __forceinline__ void linear_tile(const Matrix &m, int tile, const bf16 *x, int rows, int k,

@@ -76,10 +76,9 @@ __device__ __forceinline__ uint32_t bf16x2_e2m1(uint32_t codes, int i)
     return (c & 0x00080008u) << 12 | (c & 0x00070007u) << 6;
 }
 
-/* A scale twice as bf16, its codes' 2^126 in it as far as bf16 reaches. */
+/* code * 2^-126, times 2^20, times scale * 2^106: each factor in bf16's range, the product exact but for the tile's f32. */
 template <> struct Weights<FragNvfp4> {
     enum { BYTES = 1152 };
-    /* e4m3 times 2^110: code * 2^-126 * 2^16 * scale * 2^110 is the weight but for the tile's factor */
     static __device__ __forceinline__ uint32_t scale(uint32_t s)
     {
         const uint32_t h = (s & 0x80) << 8 | (s & 0x7f) << 4;                 /* s * 2^-120 */

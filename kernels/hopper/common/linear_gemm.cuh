@@ -5,14 +5,7 @@
 #ifndef METRALE_LINEAR_GEMM_CUH
 #define METRALE_LINEAR_GEMM_CUH
 #include "gemm.cuh"
-
-struct Matrix {
-    bf16 *y;
-    const uint8_t *w;
-    const float *bias;
-    int n;
-    __device__ __forceinline__ int tiles() const { return (n + 15) / 16; }
-};
+#include "matrix.cuh"
 
 template <int GROUPS> __device__ __forceinline__ void consumers_sync()
 {
@@ -187,7 +180,7 @@ template <typename F, int GROUPS, int TOKENS> struct GateGemm : Staged<F, GROUPS
         unpack_8(b, *reinterpret_cast<const uint4 *>(stage + 16 * HALF + 8 * piece));
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            a[i] = a[i] / (1.0f + __expf(-a[i])) * b[i];
+            a[i] = silu(a[i]) * b[i];
         store_8(g.y + (size_t)row * g.n + n0, pack_8(a), n);
     }
 };

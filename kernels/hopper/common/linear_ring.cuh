@@ -4,21 +4,8 @@
  *   bytes each weight once */
 #ifndef METRALE_LINEAR_RING_CUH
 #define METRALE_LINEAR_RING_CUH
+#include "matrix.cuh"
 #include "ring.cuh"
-
-__device__ __forceinline__ float to_bf16(float v)
-{
-    return __bfloat162float(__float2bfloat16_rn(v));
-}
-
-/* One of up to three matrices that read the same x. */
-struct Matrix {
-    bf16 *y;
-    const uint8_t *w;
-    const float *bias;
-    int n;
-    __device__ __forceinline__ int tiles() const { return (n + 15) / 16; }
-};
 
 /* This block's jobs when every CTAS-th of `tiles` is its own. */
 __device__ __forceinline__ int share_of(int tiles)
@@ -95,7 +82,7 @@ template <typename F> struct GateWork : Dense {
             if (j % 2 == 0)
                 gate[i] = v;
             else
-                g.y[(size_t)r * g.n + n] = __float2bfloat16_rn(gate[i] / (1.0f + __expf(-gate[i])) * v);
+                g.y[(size_t)r * g.n + n] = __float2bfloat16_rn(silu(gate[i]) * v);
         }
     }
 };

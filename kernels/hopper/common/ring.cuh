@@ -16,6 +16,7 @@
 #define METRALE_RING_CUH
 #include "frag.cuh"
 #include "ptx.cuh"
+#include "warp.cuh"
 
 enum {
     X_BYTES = 65536, /* of x at once */
@@ -103,14 +104,6 @@ struct Ring {
 __device__ __forceinline__ void consumers_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(32 * CONSUMERS) : "memory");
-}
-
-__device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, d);
-    return v;
 }
 
 /* v = p[0..8), zeros from p[n] on. */
